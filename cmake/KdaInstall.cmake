@@ -1,0 +1,16 @@
+# Installation and the CMake package: find_package(kda) then link kda::kda.
+include(CMakePackageConfigHelpers)
+install(TARGETS kda EXPORT kda-targets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT kda-targets NAMESPACE kda:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kda)
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/kda-config.cmake.in" "${CMAKE_CURRENT_BINARY_DIR}/kda-config.cmake"
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kda)
+write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/kda-config-version.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES
+  "${CMAKE_CURRENT_BINARY_DIR}/kda-config.cmake"
+  "${CMAKE_CURRENT_BINARY_DIR}/kda-config-version.cmake"
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kda)

@@ -1,0 +1,46 @@
+/// Kimi Delta Attention token by token: generation, and the definition of the operator.
+///
+/// The recurrence of ops/chunk.h, evaluated serially. With a state pool it is the decode step of a
+/// serving engine: states are read from and written to slots of one pool, in place.
+#pragma once
+
+#include <cstddef>
+
+#include "kda/backend.h"
+#include "kda/ops/chunk.h"
+#include "kda/tensor_view.h"
+
+namespace kda {
+
+/// States that live in a pool owned by the caller. Slots that no row names stay bit-identical.
+struct StatePool {
+  TensorView pool_kv;     ///< [S,HV,K,V] f32 or bf16 (f64 when q is f64), any strides, in place
+  ConstTensorView slots;  ///< [N] or [N,Tmax] i32|i64, any strides
+
+  /// Where [N]: row n starts from pool[slots[n]] and leaves its final state there.
+  /// Where [N,Tmax]: row n starts from pool[slots[n, num_accepted[n] - 1]] (0 accepted: from zero),
+  /// and the state after its token t is written to pool[slots[n,t]]; all start states are read
+  /// before any state of that row is written. A negative slot is skipped: nothing is read (the row
+  /// starts from zero) and nothing is written. A row without tokens leaves its slot as it is.
+  ConstTensorView num_accepted;  ///< [N] i32|i64, with 2-D slots only; absent = 1 for every row
+};
+
+struct RecurrentForwardParams {
+  OperatorInputs in;  ///< `in.initial_state_kv` must be absent when a pool is given
+  /// [B,T,HV,V] step size per value channel, in place of in.beta and in.beta_logit; absent
+  /// otherwise.
+  ConstTensorView beta_v;
+  StatePool pool;
+  TensorView o;               ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
+  TensorView final_state_kv;  ///< out, [N,HV,K,V]; absent = not wanted; not with a pool
+};
+
+/// Shape, dtype, value and backend errors throw kda::Error before anything is written.
+void recurrent_forward(const RecurrentForwardParams& params, const Context& context = {});
+
+std::size_t recurrent_forward_workspace_bytes(const RecurrentForwardParams& params,
+                                              const Context& context = {});
+
+BackendChoice explain_recurrent_forward(const RecurrentForwardParams& params);
+
+}  // namespace kda
