@@ -1,0 +1,60 @@
+# kda.cpp: everything a person types. `make` lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+BUILD ?= build/release
+PRESET ?= release
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+KDA := $(BUILD)/bin/kda
+# Two torch units at once need 3 GB; one job per 2 GB of memory, at most one per core.
+JOBS ?= $(shell scripts/jobs.sh)
+
+##@ First
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z][a-z-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+
+.PHONY: setup
+setup: ## install what is missing: Debian/Ubuntu packages, .venv with torch, SentencePiece
+	scripts/setup.sh
+
+.PHONY: quickstart
+quickstart: build ## corpus, tokenizer, a small model trained on it, text out of it (about 15 minutes)
+	scripts/quickstart.sh $(KDA)
+
+.PHONY: test
+test: build ## every check and test (no GPU needed)
+	scripts/test.sh $(BUILD)
+
+##@ Work
+.PHONY: build
+build: setup ## the library, the program build/release/bin/kda, the Python package's library
+	@mkdir -p $(BUILD)
+	cmake --preset $(PRESET) >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	cmake --build $(BUILD) --parallel $(JOBS)
+
+.PHONY: bench
+bench: build ## benchmark tables of this machine (CPU operator, model)
+	scripts/bench.sh $(BUILD)
+
+.PHONY: test-sanitize
+test-sanitize: setup ## torch-free tests under AddressSanitizer and UBSan
+	cmake --preset dev >/dev/null
+	cmake --build build/dev --parallel $(JOBS)
+	ctest --test-dir build/dev --output-on-failure --parallel $(JOBS)
+
+.PHONY: coverage
+coverage: setup ## line coverage of the torch-free layers, as text
+	scripts/coverage.sh
+
+.PHONY: format
+format: setup ## rewrite C++ and Python to the project's format
+	scripts/format.sh
+
+.PHONY: clean
+clean: ## remove build folders (keeps .venv, data, runs)
+	rm -rf build python/kda/lib

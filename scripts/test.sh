@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Every check and test of a built tree: scripts/test.sh BUILD. Needs no GPU (GPU tests skip and say
+# so). Ends with one line per stage and the exit status of the first failure.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=${1:?usage: scripts/test.sh BUILD}
+jobs=$(scripts/jobs.sh)
+status=0
+summary=()
+
+stage() {
+  local name=$1 began=$SECONDS
+  shift
+  printf '\n== %s\n' "$name"
+  if "$@"; then summary+=("ok    $name ($((SECONDS - began)) s)"); else
+    summary+=("FAILED $name ($((SECONDS - began)) s)")
+    status=1
+  fi
+}
+
+stage "format" scripts/format.sh --check
+stage "public headers compile alone" cmake --build "$build" --target all_verify_interface_header_sets
+stage "C++ tests" ctest --test-dir "$build" --output-on-failure --parallel "$jobs" --timeout 900
+stage "Python tests" env OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/python
+
+printf '\n'
+printf '%s\n' "${summary[@]}"
+exit $status
