@@ -42,7 +42,8 @@ struct BasicTensorView {
   std::int64_t numel() const {
     if (rank == 0) return 0;
     std::int64_t n = 1;
-    for (int i = 0; i < rank; ++i) n *= shape[static_cast<std::size_t>(i)];
+    for (int i = 0; i < rank; ++i)
+      n *= shape[static_cast<std::size_t>(i)];
     return n;
   }
 
@@ -90,14 +91,14 @@ constexpr DType dtype_of() {
 namespace detail {
 template <bool kReadOnly>
 BasicTensorView<kReadOnly> contiguous_view(typename BasicTensorView<kReadOnly>::Pointer data,
-                                           DType dtype,
-                                           std::initializer_list<std::int64_t> shape) {
+                                           DType dtype, std::initializer_list<std::int64_t> shape) {
   BasicTensorView<kReadOnly> view;
   view.data = data;
   view.dtype = dtype;
   view.rank = static_cast<int>(shape.size());
   std::size_t i = 0;
-  for (std::int64_t extent : shape) view.shape[i++] = extent;
+  for (std::int64_t extent : shape)
+    view.shape[i++] = extent;
   std::int64_t stride = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
     view.stride[d] = stride;

@@ -9,9 +9,7 @@ void fail_argument(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-void fail_unsupported(const std::string& message) {
-  throw Error(ErrorCode::kUnsupported, message);
-}
+void fail_unsupported(const std::string& message) { throw Error(ErrorCode::kUnsupported, message); }
 
 std::string shape_text(const ConstTensorView& view) {
   std::string text = "[";

@@ -31,7 +31,8 @@ void check_gate_params(const GateParams& gate, const Problem& p, const char* ref
     check_space("a_log", gate.a_log, p.space, reference);
     check_contiguous("a_log", gate.a_log);
   } else if (!gate.lower_bound_ln.has_value()) {
-    fail_argument("a_log: required by the standard gate (it may be absent only with a lower bound)");
+    fail_argument(
+        "a_log: required by the standard gate (it may be absent only with a lower bound)");
   }
   if (gate.dt_bias.defined()) {
     check_shape("dt_bias", gate.dt_bias, {{"HV", d.HV}, {"K", d.K}});
@@ -55,7 +56,8 @@ void check_sequences(const ConstTensorView& cu_seqlens, Problem* p, const char* 
     d.N = d.B;
     const std::int64_t blocks = (d.T + kBlock - 1) / kBlock;
     p->num_state_blocks = blocks * d.B;
-    for (std::int64_t n = 0; n < d.N; ++n) p->first_block.push_back(n * blocks);
+    for (std::int64_t n = 0; n < d.N; ++n)
+      p->first_block.push_back(n * blocks);
     return;
   }
   check_rank("cu_seqlens", cu_seqlens, 1, "[N+1]");
@@ -80,8 +82,8 @@ void check_sequences(const ConstTensorView& cu_seqlens, Problem* p, const char* 
       fail_argument("cu_seqlens[0]: expected 0, given " + std::to_string(offset));
     }
     if (offset < previous) {
-      fail_argument("cu_seqlens[" + std::to_string(n) + "]: expected >= " +
-                    std::to_string(previous) + " (non-decreasing), given " +
+      fail_argument("cu_seqlens[" + std::to_string(n) +
+                    "]: expected >= " + std::to_string(previous) + " (non-decreasing), given " +
                     std::to_string(offset));
     }
     if (n > 0) {
@@ -137,8 +139,9 @@ void check_beta(const OperatorInputs& in, Problem* p) {
   check_operand_dtype(name, beta, p->io);
   check_space(name, beta, p->space, "q");
   if (!std::isfinite(in.beta_max) || in.beta_max <= 0.0) {
-    fail_argument("beta_max: expected a finite value > 0 (1, or 2 for negative eigenvalues), given " +
-                  std::to_string(in.beta_max));
+    fail_argument(
+        "beta_max: expected a finite value > 0 (1, or 2 for negative eigenvalues), given " +
+        std::to_string(in.beta_max));
   }
   if (!p->beta_is_logit && in.beta_max != 1.0) {
     fail_argument("beta_max: scales beta_logit only, but beta was given");
@@ -484,8 +487,7 @@ Problem check_l2norm_forward(const L2NormForwardParams& params) {
   Problem p = l2norm_problem(params.x, params.eps);
   const Dims& d = p.dims;
   if (!params.y.defined()) fail_argument("y: required output, given none");
-  check_output("y", params.y, p, {{"B", d.B}, {"T", d.T}, {"H", d.H}, {"K", d.K}},
-               {p.io, p.accum});
+  check_output("y", params.y, p, {{"B", d.B}, {"T", d.T}, {"H", d.H}, {"K", d.K}}, {p.io, p.accum});
   check_output("rstd", params.rstd, p, {{"B", d.B}, {"T", d.T}, {"H", d.H}}, {p.accum});
   return p;
 }

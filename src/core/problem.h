@@ -34,8 +34,8 @@ struct Problem {
 
   // True when cu_seqlens lies in device memory: then `offsets` is empty and the kernels read it.
   bool offsets_on_device = false;
-  std::vector<std::int64_t> offsets;  // N + 1 token offsets, packed on the host only
-  std::int64_t num_state_blocks = 0;  // exact on the host, the bound T / 64 + N otherwise
+  std::vector<std::int64_t> offsets;      // N + 1 token offsets, packed on the host only
+  std::int64_t num_state_blocks = 0;      // exact on the host, the bound T / 64 + N otherwise
   std::vector<std::int64_t> first_block;  // N entries, host only
 
   Sequence sequence(std::int64_t n) const;

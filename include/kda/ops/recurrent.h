@@ -31,7 +31,7 @@ struct RecurrentForwardParams {
   /// otherwise.
   ConstTensorView beta_v;
   StatePool pool;
-  TensorView o;               ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
+  TensorView o;  ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
   TensorView final_state_kv;  ///< out, [N,HV,K,V]; absent = not wanted; not with a pool
 };
 

@@ -25,7 +25,8 @@ int main() {
   kda::chunk_forward(p);
 
   double worst = 0;
-  for (std::size_t i = 0; i < o.size(); ++i) worst = std::fmax(worst, std::fabs(o[i] - expected[i]));
+  for (std::size_t i = 0; i < o.size(); ++i)
+    worst = std::fmax(worst, std::fabs(o[i] - expected[i]));
   std::printf("kda %s on %s: max error %.1e\n", kda::version(),
               kda::name_of(kda::explain_chunk_forward(p).chosen), worst);
   return worst < 1e-6 ? 0 : 1;
