@@ -1,0 +1,58 @@
+/// Counts by formula: parameters, bytes and floating-point operations of a config.
+#pragma once
+
+#include <cstdint>
+
+#include "kda/types.h"
+#include "model/config.h"
+
+namespace kda::model {
+
+struct ParameterCount {
+  std::int64_t embedding = 0;
+  std::int64_t head = 0;  ///< 0 when tied
+  std::int64_t attention = 0;
+  std::int64_t feed_forward = 0;
+  std::int64_t norms = 0;
+  std::int64_t total() const { return embedding + head + attention + feed_forward + norms; }
+};
+
+ParameterCount count_parameters(const KDAConfig& config);
+
+/// One training step's shape.
+struct TrainingShape {
+  std::int64_t tokens_per_micro_batch = 0;
+  DType compute = DType::kF32;
+  bool recompute_blocks = false;
+  std::int64_t optimizer_bytes_per_parameter = 8;  ///< AdamW: two f32 moments
+};
+
+struct MemoryEstimate {
+  std::int64_t parameters_bytes = 0;
+  std::int64_t gradients_bytes = 0;
+  std::int64_t optimizer_bytes = 0;
+  std::int64_t activations_bytes = 0;  ///< kept from forward to backward
+  std::int64_t activation_bytes_per_token = 0;
+  std::int64_t scratch_bytes = 0;  ///< largest temporary: logits slice, weight copies
+  std::int64_t total_bytes() const {
+    return parameters_bytes + gradients_bytes + optimizer_bytes + activations_bytes + scratch_bytes;
+  }
+};
+
+MemoryEstimate estimate_training_memory(const KDAConfig& config, const TrainingShape& shape);
+
+/// Bytes of one row's decode state.
+std::int64_t decode_state_bytes(const KDAConfig& config);
+
+/// Multiply-adds count as 2. Training = 3 x forward (recomputation excluded).
+struct FlopCount {
+  double matrices = 0;    ///< 2 x weights of all linear layers and the head
+  double recurrence = 0;  ///< 6 K V per value head and layer: the operator's token-serial form
+  double convolution = 0;
+  double forward() const { return matrices + recurrence + convolution; }
+  double training() const { return 3 * forward(); }
+};
+
+FlopCount flops_per_token(const KDAConfig& config);
+
+}  // namespace kda::model
