@@ -1,0 +1,117 @@
+// What host code hands to kernels: plain structs, passed by value.
+#pragma once
+
+#include <cstdint>
+
+namespace kda::cuda {
+
+// Element types a kernel can load or store; the branch on them is uniform in a launch.
+enum class Elem : std::int32_t { kF32, kBF16, kF16, kI32, kI64 };
+
+// Up to four dimensions, strides in elements; data == nullptr: absent. Inputs are only read.
+struct Tensor {
+  void* data = nullptr;
+  std::int64_t s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  Elem elem = Elem::kF32;
+  bool vector = false;  // rows along the last dimension may be moved 16 bytes at a time
+};
+
+struct Shape {
+  std::int64_t B = 0, T = 0, N = 0;
+  int H = 0, HV = 0, G = 0, K = 0, V = 0;
+};
+
+// Which tokens a 64-token chunk covers. Dense: chunk c is chunk c % per_row of row c / per_row.
+// Packed: tables in device memory, made by launch/meta.cu. A chunk with seq < 0 does not exist.
+struct ChunkMap {
+  std::int64_t num_chunks = 0;  // launch bound
+  std::int64_t per_row = 0;     // dense only
+  std::int64_t T = 0;
+  std::int64_t* offsets = nullptr;      // [N+1]
+  std::int64_t* first_chunk = nullptr;  // [N+1]
+  std::int32_t* chunk_seq = nullptr;    // [num_chunks]
+};
+
+enum class GateKind : std::int32_t { kReady, kStandard, kBounded };
+
+struct Gate {
+  GateKind kind = GateKind::kReady;
+  const float* a_log = nullptr;    // [HV]
+  const float* dt_bias = nullptr;  // [HV,K]
+  float lower_bound = 0.0F;
+};
+
+struct Inputs {
+  Tensor q, k, v, g, beta;  // [B,T,H|HV,K|V], beta [B,T,HV]
+  Gate gate;
+  bool beta_is_logit = false;
+  float beta_max = 1.0F;
+  bool l2norm = false;
+  float scale = 1.0F;
+  Tensor initial_state;  // [N,HV,K,V]
+};
+
+// Per-chunk factors that the prep stage makes and the scans and the local stage read; contiguous,
+// [num_chunks, HV, ...]. Rows past the end of a sequence are zero. W is bf16 or f32.
+//   kt  = k 2^Gc                                   [64,K]
+//   kh  = A^T (k 2^(Gc_last - Gc))                 [64,K]
+//   qt  = scale (q 2^Gc - N A diag(beta) kt)       [64,K]
+//   n   = scale N A diag(beta) (forward) or scale N A (backward)   [64,64]
+//   a   = (I + Lo)^-1                              [64,64]  (backward only)
+//   decay = 2^Gc_last  [K] f32,  beta [64] f32
+struct Factors {
+  void* kt = nullptr;
+  void* kh = nullptr;
+  void* qt = nullptr;
+  void* n = nullptr;
+  void* a = nullptr;
+  float* decay = nullptr;
+  float* beta = nullptr;
+};
+
+// Everything one chunk call needs; stages read the parts that concern them.
+struct ChunkArgs {
+  Shape shape;
+  ChunkMap map;
+  Inputs in;
+  Factors factors;
+  Tensor h;            // [num_chunks,HV,K,V] states at chunk starts: written by forward scans
+  Tensor o;            // [B,T,HV,V]
+  Tensor final_state;  // [N,HV,K,V]
+
+  // backward
+  Tensor d_o;                   // [B,T,HV,V]
+  Tensor d_final_state;         // [N,HV,K,V]
+  Tensor d_states;              // [num_chunks,HV,K,V] gradients of the states at chunk ends
+  Tensor x;                     // [num_chunks,HV,64,V]: A^T dU
+  float* u = nullptr;           // [num_chunks,HV,64,V] (f32 stages only)
+  float* d_n = nullptr;         // [num_chunks,HV,64,64] (f32 stages only)
+  float* p = nullptr;           // [num_chunks,HV,64,64] (f32 stages only)
+  float* dq_part = nullptr;     // [B*T,HV,K] per value head, before the fold and the norm
+  float* dk_part = nullptr;     // [B*T,HV,K]
+  float* dbeta_part = nullptr;  // [beta_parts,B*T,HV]
+  int beta_parts = 0;
+  float* dbias_part = nullptr;   // [num_chunks,HV,K]
+  float* da_log_part = nullptr;  // [num_chunks,HV,a_parts]
+  int a_parts = 0;
+  Tensor dq, dk, dv, dg, dbeta;  // outputs, any may be absent
+  float* da_log = nullptr;       // [HV]
+  float* d_dt_bias = nullptr;    // [HV,K]
+  Tensor d_initial_state;
+};
+
+struct RecurrentArgs {
+  Shape shape;
+  Inputs in;
+  const std::int64_t* offsets = nullptr;  // [N+1] when packed, else null
+  Tensor beta_v;                          // [B,T,HV,V]
+  Tensor o;
+  Tensor final_state;
+  Tensor pool;  // [S,HV,K,V]
+  std::int64_t num_slots = 0;
+  Tensor slots;                   // [N] or [N,Tmax]
+  std::int64_t slot_columns = 0;  // 0: one slot per row, else Tmax
+  Tensor num_accepted;            // [N]
+};
+
+}  // namespace kda::cuda

@@ -1,0 +1,108 @@
+// The chunk calls: plan the workspace, fill the arguments, run the stages in order.
+#include "cuda/convert.h"
+#include "cuda/launch/launch.h"
+#include "cuda/ops.h"
+#include "cuda/plan.h"
+
+namespace kda::cuda {
+namespace {
+
+PackedOffsets packed_offsets(const OperatorInputs& in, const core::Problem& problem) {
+  PackedOffsets from;
+  if (problem.offsets_on_device) {
+    from.device = to_tensor(in.cu_seqlens);
+  } else {
+    from.host = problem.offsets.data();
+  }
+  return from;
+}
+
+void make_map(const OperatorInputs& in, const core::Problem& problem, const ChunkMap& map,
+              void* stream) {
+  if (!problem.packed) return;
+  launch_offsets(packed_offsets(in, problem), problem.dims.N, problem.dims.T, map.offsets, stream);
+  launch_chunk_map(map, problem.dims.N, stream);
+}
+
+}  // namespace
+
+void chunk_forward(const ChunkForwardParams& params, const core::Problem& problem,
+                   const Context& context) {
+  ChunkArgs args;
+  check_workspace(plan_chunk_forward(problem, nullptr, &args), context);
+  plan_chunk_forward(problem, context.workspace.data, &args);
+  args.shape = to_shape(problem);
+  args.in = to_inputs(params.in, problem);
+  args.o = to_tensor(params.o);
+  args.final_state = to_tensor(params.final_state_kv);
+  args.h = to_tensor(params.h_kv);
+  void* stream = context.stream;
+  make_map(params.in, problem, args.map, stream);
+  launch_prep_simt(args, /*backward=*/false, stream);
+  launch_scan_fwd_simt(args, /*output=*/true, stream);
+}
+
+void chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
+                    const Context& context) {
+  ChunkArgs args;
+  check_workspace(plan_chunk_backward(params, problem, nullptr, &args), context);
+  plan_chunk_backward(params, problem, context.workspace.data, &args);
+  args.shape = to_shape(problem);
+  args.in = to_inputs(params.in, problem);
+  if (params.h_kv.defined()) args.h = to_tensor(params.h_kv);
+  args.d_o = to_tensor(params.d_o);
+  args.d_final_state = to_tensor(params.d_final_state_kv);
+  args.dq = to_tensor(params.dq);
+  args.dk = to_tensor(params.dk);
+  args.dv = to_tensor(params.dv);
+  args.dg = to_tensor(params.dg);
+  args.dbeta = to_tensor(params.dbeta);
+  args.da_log = static_cast<float*>(params.da_log.data);
+  args.d_dt_bias = static_cast<float*>(params.d_dt_bias.data);
+  args.d_initial_state = to_tensor(params.d_initial_state_kv);
+  void* stream = context.stream;
+  make_map(params.in, problem, args.map, stream);
+  launch_prep_simt(args, /*backward=*/true, stream);
+  if (!params.h_kv.defined()) launch_scan_fwd_simt(args, /*output=*/false, stream);
+  launch_scan_rev_simt(args, stream);
+  launch_local_simt(args, stream);
+  launch_value_bwd(args, stream);
+  if (args.dq_part != nullptr) launch_fold(args, stream);
+  const std::int32_t* exists = args.map.chunk_seq;
+  if (args.d_dt_bias != nullptr) {
+    launch_sum_blocks(args.dbias_part, args.d_dt_bias, args.map.num_chunks, args.shape.HV,
+                      args.shape.K, exists, stream);
+  }
+  if (args.da_log != nullptr) {
+    launch_sum_scalars(args.da_log_part, args.da_log, args.map.num_chunks, args.shape.HV,
+                       args.a_parts, exists, stream);
+  }
+}
+
+void recurrent_forward(const RecurrentForwardParams& params, const core::Problem& problem,
+                       const Context& context) {
+  std::int64_t* offsets = nullptr;
+  check_workspace(plan_recurrent(problem, nullptr, &offsets), context);
+  plan_recurrent(problem, context.workspace.data, &offsets);
+  RecurrentArgs args;
+  args.shape = to_shape(problem);
+  args.in = to_inputs(params.in, problem);
+  args.offsets = offsets;
+  args.beta_v = to_tensor(params.beta_v);
+  args.o = to_tensor(params.o);
+  args.final_state = to_tensor(params.final_state_kv);
+  if (params.pool.pool_kv.defined()) {
+    args.pool = to_tensor(params.pool.pool_kv);
+    args.num_slots = params.pool.pool_kv.shape[0];
+    args.slots = to_tensor(params.pool.slots);
+    if (params.pool.slots.rank == 2) args.slot_columns = params.pool.slots.shape[1];
+    args.num_accepted = to_tensor(params.pool.num_accepted);
+  }
+  if (problem.packed) {
+    launch_offsets(packed_offsets(params.in, problem), problem.dims.N, problem.dims.T, offsets,
+                   context.stream);
+  }
+  launch_recurrent(args, context.stream);
+}
+
+}  // namespace kda::cuda

@@ -1,0 +1,269 @@
+// The recurrence token by token: generation with a pool of states, and the exact definition for
+// any gate, dtype and head size.
+//
+// Math, per sequence and value head, S' = diag(exp(g)) S:
+//   u = beta (v - S'^T k),  o = scale (S'^T q + (q.k) u),  S = S' + k u^T
+// Both products with S' share one pass over the state and one reduction.
+// Grid: N * HV * ceil(V / 32) blocks of kK threads; a block owns 32 value columns. Thread (r, x)
+// keeps rows r + (kK / 8) a, a = 0..7, of the 4 columns 4 x .. 4 x + 3 in registers (f32).
+// K is padded to kK in {32, 64, 128, 256}.
+// Limits: bandwidth; a state row of 32 columns is read as 128 consecutive bytes.
+#pragma once
+
+#include "cuda/tile/element.cuh"
+
+namespace kda::cuda {
+
+inline constexpr int kRecurrentCols = 32;
+
+template <int kK>
+struct RecurrentSmem {
+  float q[kK];
+  float k[kK];
+  float decay[kK];
+  float part[kK / 32][2][kRecurrentCols];  // per warp: S'^T k, S'^T q
+  float norm[kK / 32][3];                  // per warp: |q|^2, |k|^2, then q.k
+};
+
+// Which slot a row starts from and where the state after its token t goes; < 0: none.
+__device__ inline std::int64_t valid_slot(const RecurrentArgs& args, std::int64_t n,
+                                          std::int64_t column) {
+  if (args.slot_columns > 0 && column >= args.slot_columns) return -1;
+  const std::int64_t slot = load_index(
+      args.slots, n * args.slots.s0 + (args.slot_columns > 0 ? column * args.slots.s1 : 0));
+  return slot < args.num_slots ? slot : -1;
+}
+
+template <int kK>
+__device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv, int v, int K,
+                                 int V, bool wide, float (*state)[4]) {
+  const int r = threadIdx.x / 8;
+#pragma unroll
+  for (int a = 0; a < 8; ++a) {
+    const int d = r + kK / 8 * a;
+    const std::int64_t at = index * from.s0 + hv * from.s1 + d * from.s2 + v * from.s3;
+    if (d < K && wide && from.elem == Elem::kF32) {
+      const float4 x = *reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + at);
+      state[a][0] = x.x;
+      state[a][1] = x.y;
+      state[a][2] = x.z;
+      state[a][3] = x.w;
+    } else if (d < K && wide) {
+      const uint2 x =
+          *reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(from.data) + at);
+      state[a][0] = __uint_as_float(x.x << 16);
+      state[a][1] = __uint_as_float(x.x & 0xffff0000U);
+      state[a][2] = __uint_as_float(x.y << 16);
+      state[a][3] = __uint_as_float(x.y & 0xffff0000U);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        state[a][j] = d < K && v + j < V ? load(from, at + j * from.s3) : 0.0F;
+      }
+    }
+  }
+}
+
+template <int kK>
+__device__ inline void store_rows(const Tensor& to, std::int64_t index, int hv, int v, int K, int V,
+                                  bool wide, const float (*state)[4]) {
+  const int r = threadIdx.x / 8;
+#pragma unroll
+  for (int a = 0; a < 8; ++a) {
+    const int d = r + kK / 8 * a;
+    if (d >= K) continue;
+    const std::int64_t at = index * to.s0 + hv * to.s1 + d * to.s2 + v * to.s3;
+    if (wide && to.elem == Elem::kF32) {
+      *reinterpret_cast<float4*>(static_cast<float*>(to.data) + at) =
+          make_float4(state[a][0], state[a][1], state[a][2], state[a][3]);
+    } else if (wide) {
+      __nv_bfloat162 x[2] = {__floats2bfloat162_rn(state[a][0], state[a][1]),
+                             __floats2bfloat162_rn(state[a][2], state[a][3])};
+      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(to.data) + at) =
+          *reinterpret_cast<uint2*>(x);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (v + j < V) store(to, at + j * to.s3, state[a][j]);
+      }
+    }
+  }
+}
+
+// Four columns of a row may move at once: unit stride, aligned rows, whole group inside V.
+__device__ inline bool wide_rows(const Tensor& t, int v, int V) {
+  if (!t.vector || v + 4 > V) return false;
+  return t.elem == Elem::kF32 || t.elem == Elem::kBF16;
+}
+
+template <int kK>
+__global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ RecurrentArgs args) {
+  __shared__ RecurrentSmem<kK> s;
+  constexpr int kWarps = kK / 32;
+  const int HV = args.shape.HV;
+  const int K = args.shape.K;
+  const int V = args.shape.V;
+  const int slices = (V + kRecurrentCols - 1) / kRecurrentCols;
+  const int v0 = static_cast<int>(blockIdx.x % slices) * kRecurrentCols;
+  const int hv = static_cast<int>(blockIdx.x / slices % HV);
+  const std::int64_t n = blockIdx.x / slices / HV;
+  const int tid = threadIdx.x;
+  const int warp = tid / 32;
+  const int lane = tid % 32;
+  const int r = tid / 8;
+  const int x = tid % 8;
+  const int v = v0 + 4 * x;
+  const std::int64_t row = args.offsets == nullptr ? n : 0;
+  const std::int64_t begin = args.offsets == nullptr ? 0 : args.offsets[n];
+  const std::int64_t end = args.offsets == nullptr ? args.shape.T : args.offsets[n + 1];
+  const bool pooled = args.pool.data != nullptr;
+  if (begin == end && (pooled || args.final_state.data == nullptr)) return;
+
+  const Tensor& source = pooled ? args.pool : args.in.initial_state;
+  std::int64_t start = n;
+  if (pooled) {
+    std::int64_t column = 0;
+    if (args.slot_columns > 0) {
+      const std::int64_t accepted = args.num_accepted.data == nullptr
+                                        ? 1
+                                        : load_index(args.num_accepted, n * args.num_accepted.s0);
+      column = accepted - 1;
+    }
+    start = column < 0 ? -1 : valid_slot(args, n, column);
+  }
+  float state[8][4];
+  if (source.data != nullptr && start >= 0) {
+    load_rows<kK>(source, start, hv, v, K, V, wide_rows(source, v, V), state);
+  } else {
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        state[a][j] = 0.0F;
+    }
+  }
+
+  const Inputs& in = args.in;
+  const int h = hv / args.shape.G;
+  const GateChannel gc = gate_channel(in.gate, hv, tid < K ? tid : 0, K);
+  for (std::int64_t t = begin; t < end; ++t) {
+    float q = 0.0F;
+    float k = 0.0F;
+    float decay = 0.0F;
+    if (tid < K) {
+      q = load(in.q, row * in.q.s0 + t * in.q.s1 + h * in.q.s2 + tid * in.q.s3);
+      k = load(in.k, row * in.k.s0 + t * in.k.s1 + h * in.k.s2 + tid * in.k.s3);
+      const float g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
+      decay = expf(gate_decay(in.gate, gc, g));
+    }
+    float value[4];
+    float beta[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const bool live = v + j < V;
+      value[j] =
+          live ? load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v + j) * in.v.s3) : 0.0F;
+      if (args.beta_v.data != nullptr) {
+        const Tensor& b = args.beta_v;
+        beta[j] = live ? load(b, row * b.s0 + t * b.s1 + hv * b.s2 + (v + j) * b.s3) : 0.0F;
+      } else {
+        beta[j] = beta_of(in, row * in.beta.s0 + t * in.beta.s1 + hv * in.beta.s2);
+      }
+    }
+    if (in.l2norm) {
+      const float qq = warp_sum(q * q);
+      const float kk = warp_sum(k * k);
+      if (lane == 0) {
+        s.norm[warp][0] = qq;
+        s.norm[warp][1] = kk;
+      }
+      __syncthreads();  // warp sums of squares before their sum
+      float sum_q = 0.0F;
+      float sum_k = 0.0F;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        sum_q += s.norm[w][0];
+        sum_k += s.norm[w][1];
+      }
+      q = round_to(in.q.elem, q / sqrtf(sum_q + kNormEps));
+      k = round_to(in.k.elem, k / sqrtf(sum_k + kNormEps));
+    }
+    const float qk = warp_sum(q * k);
+    if (lane == 0) s.norm[warp][2] = qk;
+    s.q[tid] = q;
+    s.k[tid] = k;
+    s.decay[tid] = decay;
+    __syncthreads();  // token vectors before the pass over the state
+
+    float sk[4] = {};
+    float sq[4] = {};
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      const int d = r + kK / 8 * a;
+      const float dd = s.decay[d];
+      const float kd = s.k[d];
+      const float qd = s.q[d];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        state[a][j] *= dd;
+        sk[j] += state[a][j] * kd;
+        sq[j] += state[a][j] * qd;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {  // over the 4 row groups of the warp
+      sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], 8);
+      sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], 16);
+      sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 8);
+      sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 16);
+      if (lane < 8) {
+        s.part[warp][0][4 * x + j] = sk[j];
+        s.part[warp][1][4 * x + j] = sq[j];
+      }
+    }
+    __syncthreads();  // warp sums before their sum
+    float qk_sum = 0.0F;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w)
+      qk_sum += s.norm[w][2];
+    float u[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float sum_k = 0.0F;
+      float sum_q = 0.0F;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) {
+        sum_k += s.part[w][0][4 * x + j];
+        sum_q += s.part[w][1][4 * x + j];
+      }
+      u[j] = beta[j] * (value[j] - sum_k);
+      if (r == 0 && v + j < V) {
+        store(args.o, row * args.o.s0 + t * args.o.s1 + hv * args.o.s2 + (v + j) * args.o.s3,
+              in.scale * (sum_q + qk_sum * u[j]));
+      }
+    }
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      const float kd = s.k[r + kK / 8 * a];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        state[a][j] += kd * u[j];
+    }
+    if (pooled && args.slot_columns > 0) {
+      const std::int64_t slot = valid_slot(args, n, t - begin);
+      if (slot >= 0) {
+        store_rows<kK>(args.pool, slot, hv, v, K, V, wide_rows(args.pool, v, V), state);
+      }
+    }
+    __syncthreads();  // shared token vectors read before the next token's
+  }
+  if (pooled && args.slot_columns == 0) {
+    if (start >= 0) {
+      store_rows<kK>(args.pool, start, hv, v, K, V, wide_rows(args.pool, v, V), state);
+    }
+  } else if (!pooled && args.final_state.data != nullptr) {
+    store_rows<kK>(args.final_state, n, hv, v, K, V, wide_rows(args.final_state, v, V), state);
+  }
+}
+
+}  // namespace kda::cuda

@@ -1,0 +1,42 @@
+// Error checks and launch helpers shared by the launch functions.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+
+#include "kda/error.h"
+
+namespace kda::cuda {
+
+inline void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw Error(ErrorCode::kCuda, std::string(what) + ": " + cudaGetErrorName(status) + " (" +
+                                    cudaGetErrorString(status) + ")");
+}
+
+inline unsigned grid_of(std::int64_t blocks, const char* what) {
+  if (blocks > 2147483647) {
+    throw Error(ErrorCode::kUnsupported, std::string(what) + ": " + std::to_string(blocks) +
+                                             " blocks, a launch has at most 2147483647");
+  }
+  return static_cast<unsigned>(blocks);
+}
+
+// Launches on `stream`; raises the dynamic shared memory limit where needed.
+template <typename... Params, typename... Args>
+void launch(const char* what, void (*kernel)(Params...), std::int64_t blocks, int threads,
+            std::size_t smem, void* stream, const Args&... args) {
+  if (blocks <= 0) return;
+  if (smem > 48 * 1024) {
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(smem)),
+               what);
+  }
+  kernel<<<grid_of(blocks, what), static_cast<unsigned>(threads), smem,
+           static_cast<cudaStream_t>(stream)>>>(args...);
+  check_cuda(cudaGetLastError(), what);
+}
+
+}  // namespace kda::cuda

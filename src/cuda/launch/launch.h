@@ -1,0 +1,44 @@
+// Launch functions of the stages, for host code without CUDA headers: a stream is a void*.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/args.h"
+#include "cuda/plan.h"
+#include "kda/tensor_view.h"
+
+namespace kda::cuda {
+
+// Tables of a packed call. `cu` is the caller's cu_seqlens in device memory, or null data: then
+// `host_offsets` (N + 1) are sent along.
+struct PackedOffsets {
+  Tensor device;
+  const std::int64_t* host = nullptr;
+};
+void launch_offsets(const PackedOffsets& from, std::int64_t N, std::int64_t T,
+                    std::int64_t* offsets, void* stream);
+void launch_chunk_map(const ChunkMap& map, std::int64_t N, void* stream);
+
+// f32 stages, any K and V up to 256.
+void launch_prep_simt(const ChunkArgs& args, bool backward, void* stream);
+void launch_scan_fwd_simt(const ChunkArgs& args, bool output, void* stream);
+void launch_scan_rev_simt(const ChunkArgs& args, void* stream);
+void launch_local_simt(const ChunkArgs& args, void* stream);
+
+// Tensor-core stages, K and V up to 128.
+void launch_prep_mma(const ChunkArgs& args, bool backward, void* stream);
+void launch_scan_fwd_mma(const ChunkArgs& args, bool output, void* stream);
+void launch_scan_rev_mma(const ChunkArgs& args, void* stream);
+void launch_local_mma(const ChunkArgs& args, void* stream);
+
+// dv and dbeta; dq and dk folded over value heads; sums of parameter gradients.
+void launch_value_bwd(const ChunkArgs& args, void* stream);
+void launch_fold(const ChunkArgs& args, void* stream);
+void launch_sum_blocks(const float* part, float* out, std::int64_t blocks, int HV, int K,
+                       const std::int32_t* exists, void* stream);
+void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int HV, int parts,
+                        const std::int32_t* exists, void* stream);
+
+void launch_recurrent(const RecurrentArgs& args, void* stream);
+
+}  // namespace kda::cuda
