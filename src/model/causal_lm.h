@@ -26,6 +26,7 @@ struct ModelOptions {
   DType compute = DType::kF32;
   c10::Device device = c10::kCPU;
   std::uint64_t seed = 0;  ///< of the initial weights: same seed, same bits, on every machine
+  std::string backend = "auto";  ///< of the KDA operator: "auto", "ref", "cpu" or "cuda"
 };
 
 /// Called with each activation as it is computed, in order: "embed", "layers.3.attn",
