@@ -1,0 +1,153 @@
+// kda::recurrent_* on real memory, host and CUDA alike.
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "binding/convert.h"
+#include "binding/stack.h"
+#include "kda/ops/recurrent.h"
+
+namespace kda::binding {
+namespace {
+
+[[noreturn]] void fail_argument(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+void check_ranks(const KdaArguments& a) {
+  if (a.q.dim() != 4) {
+    fail_argument("q: expected [B,T,H,K] (rank 4), given rank " + std::to_string(a.q.dim()));
+  }
+  if (a.v.dim() != 4) {
+    fail_argument("v: expected [B,T,HV,V] (rank 4), given rank " + std::to_string(a.v.dim()));
+  }
+}
+
+void run(const KdaArguments& a, RecurrentForwardParams* params, const at::Tensor& out) {
+  Launch launch = make_launch(a.backend, a.q);
+  const Inputs inputs = make_inputs(a, /*recurrent=*/true);
+  params->in = inputs.in;
+  params->beta_v = inputs.beta_v;
+  params->o = output_view("out", out);
+  if (wants_workspace(a.q)) {
+    reserve_workspace(&launch, a.q, recurrent_forward_workspace_bytes(*params, launch.context));
+  }
+  recurrent_forward(*params, launch.context);
+}
+
+// Writes `out`, returns the final state (empty when not wanted).
+at::Tensor run_with_state(const KdaArguments& a, const at::Tensor& out) {
+  RecurrentForwardParams params;
+  if (!a.output_final_state) {
+    run(a, &params, out);
+    return at::empty({0}, a.q.options().dtype(at::ScalarType::Float));
+  }
+  const std::int64_t k = a.q.size(3);
+  const std::int64_t v = a.v.size(3);
+  at::Tensor state =
+      at::empty({num_sequences(a), a.v.size(2), a.state_v_first ? v : k, a.state_v_first ? k : v},
+                a.q.options().dtype(accumulation_type(a.q.scalar_type())));
+  params.final_state_kv = state_output("final_state", state, a);
+  run(a, &params, out);
+  return state;
+}
+
+void check_pool(const at::Tensor& pool, const KdaArguments& a) {
+  if (pool.dim() != 4) {
+    fail_argument(std::string("pool: expected ") + (a.state_v_first ? "[S,HV,V,K]" : "[S,HV,K,V]") +
+                  " (rank 4), given rank " + std::to_string(pool.dim()));
+  }
+  if (a.state_v_first &&
+      (pool.size(1) != a.v.size(2) || pool.size(2) != a.v.size(3) || pool.size(3) != a.q.size(3))) {
+    fail_argument("pool: expected [S,HV=" + std::to_string(a.v.size(2)) +
+                  ",V=" + std::to_string(a.v.size(3)) + ",K=" + std::to_string(a.q.size(3)) +
+                  "] (state_v_first), given [" + std::to_string(pool.size(0)) + "," +
+                  std::to_string(pool.size(1)) + "," + std::to_string(pool.size(2)) + "," +
+                  std::to_string(pool.size(3)) + "]");
+  }
+}
+
+void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::Tensor& out) {
+  if (a.output_final_state) {
+    fail_argument("output_final_state: the pool receives the states, expected false");
+  }
+  check_pool(pool.pool, a);
+  RecurrentForwardParams params;
+  TensorView view = output_view("pool", pool.pool);
+  params.pool.pool_kv = a.state_v_first ? view.transposed(2, 3) : view;
+  params.pool.slots = input_view("slots", pool.slots);
+  if (pool.num_accepted.has_value()) {
+    params.pool.num_accepted = input_view("num_accepted", *pool.num_accepted);
+  }
+  run(a, &params, out);
+}
+
+void recurrent_fwd(const c10::OperatorHandle&, Stack* stack) {
+  translating_errors([&] {
+    const KdaArguments a = arguments_at(*stack, stack->size() - kSequenceCount);
+    const c10::OptionalDeviceGuard guard(a.q.device());
+    check_ranks(a);
+    at::Tensor o = at::empty(a.v.sizes(), a.q.options());
+    at::Tensor state = run_with_state(a, o);
+    return_values(stack, kSequenceCount, std::move(o), std::move(state));
+  });
+}
+
+void recurrent_out(const c10::OperatorHandle&, Stack* stack) {
+  translating_errors([&] {
+    const std::size_t count = kSequenceCount + 1;
+    const std::size_t first = stack->size() - count;
+    const at::Tensor out = (*stack)[first].toTensor();
+    const KdaArguments a = arguments_at(*stack, first + 1);
+    const c10::OptionalDeviceGuard guard(a.q.device());
+    check_ranks(a);
+    at::Tensor state = run_with_state(a, out);
+    return_values(stack, count, std::move(state));
+  });
+}
+
+PoolArguments pool_at(const Stack& stack, std::size_t first) {
+  return {stack[first].toTensor(), stack[first + 1].toTensor(), optional_tensor(stack[first + 2])};
+}
+
+void recurrent_pool(const c10::OperatorHandle&, Stack* stack) {
+  translating_errors([&] {
+    const std::size_t count = kSequenceCount + 3;
+    const std::size_t first = stack->size() - count;
+    const PoolArguments pool = pool_at(*stack, first);
+    const KdaArguments a = arguments_at(*stack, first + 3);
+    const c10::OptionalDeviceGuard guard(a.q.device());
+    check_ranks(a);
+    at::Tensor o = at::empty(a.v.sizes(), a.q.options());
+    run_with_pool(a, pool, o);
+    return_values(stack, count, std::move(o));
+  });
+}
+
+void recurrent_pool_out(const c10::OperatorHandle&, Stack* stack) {
+  translating_errors([&] {
+    const std::size_t count = kSequenceCount + 4;
+    const std::size_t first = stack->size() - count;
+    const at::Tensor out = (*stack)[first].toTensor();
+    const PoolArguments pool = pool_at(*stack, first + 1);
+    const KdaArguments a = arguments_at(*stack, first + 4);
+    const c10::OptionalDeviceGuard guard(a.q.device());
+    check_ranks(a);
+    run_with_pool(a, pool, out);
+    torch::jit::drop(*stack, count);
+  });
+}
+
+void register_all(torch::Library& m) {
+  m.impl("recurrent_fwd", torch::CppFunction::makeFromBoxedFunction<&recurrent_fwd>());
+  m.impl("recurrent_out", torch::CppFunction::makeFromBoxedFunction<&recurrent_out>());
+  m.impl("recurrent_pool", torch::CppFunction::makeFromBoxedFunction<&recurrent_pool>());
+  m.impl("recurrent_pool_out", torch::CppFunction::makeFromBoxedFunction<&recurrent_pool_out>());
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(kda, CPU, m) { register_all(m); }
+TORCH_LIBRARY_IMPL(kda, CUDA, m) { register_all(m); }
+
+}  // namespace kda::binding
