@@ -9,6 +9,6 @@ namespace kda::io {
 /// `text` in double quotes; quotes, backslashes, control characters and bytes that are not UTF-8
 /// become escapes (\n, \x1b). At most `max_bytes` bytes of `text` are shown, then "…" and the
 /// length.
-std::string quoted(std::string_view text, std::size_t max_bytes = 200);
+std::string escaped(std::string_view text, std::size_t max_bytes = 200);
 
 }  // namespace kda::io

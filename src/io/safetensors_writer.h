@@ -38,10 +38,10 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::filesystem::path& path, std::vector<StSpec> tensors,
                     const std::map<std::string, std::string>& metadata = {});
 
+  /// All bytes of the tensor `name`, which must be the next one declared: catches a wrong order.
+  void write_tensor(std::string_view name, std::span<const std::byte> bytes);
   /// Next bytes of the data section; may end inside a tensor or span several.
   void write(std::span<const std::byte> bytes);
-  /// All bytes of the tensor `name`, which must be the next one due: catches a wrong order.
-  void write_tensor(std::string_view name, std::span<const std::byte> bytes);
   /// Error(kInvalidArgument) if bytes are missing.
   void commit();
 
