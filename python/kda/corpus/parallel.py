@@ -1,0 +1,38 @@
+"""Ordered parallel map with a bounded number of items in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from kda.corpus.errors import CorpusError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def bounded_map(
+    function: Callable[[Item], Result], items: Iterable[Item], jobs: int
+) -> Iterator[Result]:
+    """Results in the order of ``items``, so that the output does not depend on ``jobs``."""
+    if jobs <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with ProcessPoolExecutor(max_workers=jobs) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > 2 * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise CorpusError(
+                "a worker process died (out of memory?); try --jobs 1"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
