@@ -72,9 +72,7 @@ class Apt:
             ):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CorpusError(
-                f"--cache {cache}: cannot create: {error.strerror}"
-            ) from error
+            raise CorpusError(f"--cache {cache}: cannot create: {error.strerror}") from error
 
     def _options(self) -> list[str]:
         options = [
@@ -92,9 +90,7 @@ class Apt:
             options.append("APT::Sandbox::User=root")
         return [part for option in options for part in ("-o", option)]
 
-    def _call(
-        self, tool: str, *arguments: str, cwd: Path | None = None
-    ) -> tuple[int, str, str]:
+    def _call(self, tool: str, *arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
         environment = {
             **os.environ,
             "LC_ALL": "C.UTF-8",
@@ -114,16 +110,12 @@ class Apt:
 
     def update(self, *, refresh: bool) -> None:
         """Fetch the package lists unless fresh ones are in the cache."""
-        age = (
-            time.time() - self._stamp.stat().st_mtime if self._stamp.exists() else None
-        )
+        age = time.time() - self._stamp.stat().st_mtime if self._stamp.exists() else None
         if not refresh and age is not None and age < LISTS_MAX_AGE_S:
             return
         progress = Progress("package lists", 0, "bytes", quiet=self._quiet)
         code, _, stderr = self._call("apt-get", "-q", "update")
-        problems = [
-            line for line in stderr.splitlines() if line.startswith(("E:", "W:"))
-        ]
+        problems = [line for line in stderr.splitlines() if line.startswith(("E:", "W:"))]
         if code != 0 or any("Failed to fetch" in line for line in problems):
             reason = problems[0] if problems else f"apt-get update: exit code {code}"
             if age is None and code != 0:
@@ -133,9 +125,7 @@ class Apt:
                 self._stamp.touch()
             return
         self._stamp.touch()
-        progress.add(
-            sum(path.stat().st_size for path in self._lists.glob("*_Packages*"))
-        )
+        progress.add(sum(path.stat().st_size for path in self._lists.glob("*_Packages*")))
         progress.finish()
 
     def lookup(self, names: Iterable[str]) -> dict[str, DebInfo]:
@@ -144,13 +134,8 @@ class Apt:
         wanted = sorted(set(names))
         _, stdout, _ = self._call("apt-cache", "show", "--no-all-versions", *wanted)
         for stanza in stdout.split("\n\n"):
-            fields = dict(
-                re.findall(r"^([A-Za-z0-9-]+): (.*)$", stanza, flags=re.MULTILINE)
-            )
-            if (
-                not {"Package", "Version", "Architecture", "Size", "SHA256"}
-                <= fields.keys()
-            ):
+            fields = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", stanza, flags=re.MULTILINE))
+            if not {"Package", "Version", "Architecture", "Size", "SHA256"} <= fields.keys():
                 continue  # installed from elsewhere: the lists do not offer it
             info = DebInfo(
                 name=fields["Package"],
@@ -180,18 +165,14 @@ class Apt:
             for batch in _batches(todo):
                 self._fetch(batch)
                 progress.add(sum(info.size for info in batch))
-            progress.finish(
-                f"{len(todo)} packages, {len(infos) - len(todo)} were in the cache"
-            )
+            progress.finish(f"{len(todo)} packages, {len(infos) - len(todo)} were in the cache")
         return {info.name: self._debs / info.filename for info in infos}
 
     def _fetch(self, batch: Sequence[DebInfo]) -> None:
         # A folder of its own: an interrupted download never looks like a finished one.
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=self._root) as folder:
             targets = [f"{info.name}={info.version}" for info in batch]
-            code, _, stderr = self._call(
-                "apt-get", "-q", "download", *targets, cwd=Path(folder)
-            )
+            code, _, stderr = self._call("apt-get", "-q", "download", *targets, cwd=Path(folder))
             if code != 0:
                 lines = [line for line in stderr.splitlines() if line.startswith("E:")]
                 reason = lines[0] if lines else f"exit code {code}"
@@ -199,13 +180,9 @@ class Apt:
             for info in batch:
                 path = Path(folder) / info.filename
                 if not path.exists():
-                    raise CorpusError(
-                        f"apt-get download {info.name}: {info.filename} missing"
-                    )
+                    raise CorpusError(f"apt-get download {info.name}: {info.filename} missing")
                 if sha256_file(path) != info.sha256:
-                    raise CorpusError(
-                        f"{info.filename}: checksum differs from the package lists"
-                    )
+                    raise CorpusError(f"{info.filename}: checksum differs from the package lists")
                 path.replace(self._debs / info.filename)
 
     def translations(self) -> list[tuple[str, Path]]:
@@ -214,9 +191,7 @@ class Apt:
             "apt-get", "indextargets", "--format", "$(ORIGIN)|$(LANGUAGE)|$(FILENAME)"
         )
         if code != 0:
-            raise CorpusError(
-                f"apt-get indextargets: {stderr.strip().splitlines()[-1:]}"
-            )
+            raise CorpusError(f"apt-get indextargets: {stderr.strip().splitlines()[-1:]}")
         rows: list[tuple[str, Path]] = []
         for line in stdout.splitlines():
             origin, _, rest = line.partition("|")

@@ -57,9 +57,7 @@ class Assembler:
             for name in ("pretrain.zh.txt", "pretrain.en.txt", "heldout.txt")
         }
 
-    def add_pairs(
-        self, source: str, kind: str, pairs: Iterable[TrainPair]
-    ) -> Counter[str]:
+    def add_pairs(self, source: str, kind: str, pairs: Iterable[TrainPair]) -> Counter[str]:
         """Add training pairs of one source; returns its counts by outcome."""
         outcome: Counter[str] = Counter()
         openings: Counter[tuple[str, ...]] = Counter()
@@ -76,15 +74,11 @@ class Assembler:
                 )
                 text = sft_row(src, tgt, direction)
                 for copy in range(row.copies):
-                    self._sft.append(
-                        (hashlib.sha256(f"{copy}\t{text}".encode()).digest(), text)
-                    )
+                    self._sft.append((hashlib.sha256(f"{copy}\t{text}".encode()).digest(), text))
         self.counts.update({f"pairs_{key}": count for key, count in outcome.items()})
         return outcome
 
-    def _refuse(
-        self, pair: Pair, kind: str, openings: Counter[tuple[str, ...]]
-    ) -> str | None:
+    def _refuse(self, pair: Pair, kind: str, openings: Counter[tuple[str, ...]]) -> str | None:
         if pair.id in self._eval_ids:
             return "in_evaluation"
         key = _digest(dedupe_key(pair.en) or pair.en)

@@ -65,9 +65,7 @@ def build(options: BuildOptions) -> dict[str, Any]:
                 "simplify": options.user.simplify,
             },
         }
-        heldout_one_in = (
-            tiny.HELDOUT_ONE_IN if options.preset == "tiny" else HELDOUT_ONE_IN
-        )
+        heldout_one_in = tiny.HELDOUT_ONE_IN if options.preset == "tiny" else HELDOUT_ONE_IN
         manifest["heldout_one_in"] = heldout_one_in
         evaluation: dict[str, list[EvalPair]] = {"mini": tiny.mini()}
         collected: debian.Collected | None = None
@@ -79,9 +77,7 @@ def build(options: BuildOptions) -> dict[str, Any]:
                 refresh=options.refresh,
                 quiet=options.quiet,
             )
-            found, report = debian.evaluation(
-                collected, allow_missing=options.allow_missing_eval
-            )
+            found, report = debian.evaluation(collected, allow_missing=options.allow_missing_eval)
             evaluation.update(found)
             manifest["frozen_evaluation"] = report
         elif options.preset == "tiny":
@@ -119,10 +115,9 @@ def _add_debian(
     assembler: Assembler, collected: debian.Collected, options: BuildOptions
 ) -> dict[str, Any]:
     sources: dict[str, Any] = {}
-    progress = Progress(
-        "assemble", len(collected.extracts), "sources", quiet=options.quiet
-    )
-    for source, extract in collected.extracts:
+    sizes = [len(extract.pairs) + len(extract.documents) for _, extract in collected.extracts]
+    progress = Progress("assemble", sum(sizes), "records", quiet=options.quiet)
+    for (source, extract), size in zip(collected.extracts, sizes, strict=True):
         row: dict[str, Any] = {
             "kind": source.kind,
             "licence": source.licence,
@@ -151,7 +146,7 @@ def _add_debian(
                 assembler.add_documents(extract.documents, line_key=key)
             )
         sources[source.name] = row
-        progress.add()
+        progress.add(size)
     progress.finish(f"{assembler.counts['pairs_kept']:,} training pairs")
     return sources
 
@@ -187,9 +182,7 @@ def _clean_inputs(
         step, sum(path.stat().st_size for path in inputs), "bytes", quiet=options.quiet
     )
     jobs = (
-        (batch, options.user)
-        for path in inputs
-        for batch in user.read_batches(path, options.user)
+        (batch, options.user) for path in inputs for batch in user.read_batches(path, options.user)
     )
     for batch in bounded_map(user.clean_batch, jobs, options.jobs):
         yield batch
@@ -212,10 +205,7 @@ def _user_evaluation(
             if int(row.pair.id, 16) % USER_EVAL_ONE_IN == 0:
                 unique.setdefault(row.pair.id, row.pair)
     if total >= USER_EVAL_MIN_PAIRS:
-        rows = [
-            EvalPair(unique[ident], "user", unique[ident].file)
-            for ident in sorted(unique)
-        ]
+        rows = [EvalPair(unique[ident], "user", unique[ident].file) for ident in sorted(unique)]
         rows = rows[: 2 * USER_EVAL_MAX]
         names = ("user_test", "user_dev") if options.preset else ("test", "dev")
         evaluation[names[0]], evaluation[names[1]] = rows[0::2], rows[1::2]
@@ -242,9 +232,7 @@ def _add_inputs(
             )
     for key in ("lines_broken_bytes", "pairs_broken_bytes"):
         if counts[key]:
-            warn(
-                f"input: {counts[key]} {key.split('_')[0]} with NUL or invalid UTF-8 dropped"
-            )
+            warn(f"input: {counts[key]} {key.split('_')[0]} with NUL or invalid UTF-8 dropped")
     return {
         "kind": "user",
         "licence": "the user's own text",

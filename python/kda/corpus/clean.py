@@ -139,9 +139,7 @@ def _traditional() -> tuple[Any, frozenset[str]]:
     converter = opencc.OpenCC("t2s")
     chars = [chr(code) for code in (*range(0x3400, 0x4DC0), *range(0x4E00, 0xA000))]
     changed = converter.convert("\n".join(chars)).split("\n")
-    return converter, frozenset(
-        a for a, b in zip(chars, changed, strict=True) if a != b
-    )
+    return converter, frozenset(a for a, b in zip(chars, changed, strict=True) if a != b)
 
 
 def to_simplified(text: str) -> tuple[str, int]:

@@ -42,24 +42,18 @@ def _positive(text: str) -> int:
     except ValueError:
         value = 0
     if value < 1:
-        raise argparse.ArgumentTypeError(
-            f"expected a whole number of 1 or more, got {text!r}"
-        )
+        raise argparse.ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
     return value
 
 
 def default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(
-        os.path.expanduser("~"), ".cache"
-    )
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "kda" / "corpus"
 
 
 def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
     root = _Parser(prog=program, description=_DESCRIPTION)
-    verbs = root.add_subparsers(
-        dest="verb", metavar="VERB", parser_class=_Parser, required=True
-    )
+    verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser, required=True)
     build = verbs.add_parser(
         "build",
         help="build a corpus folder",
@@ -76,9 +70,7 @@ def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
         metavar="PATH",
         help="your own files or folders (.txt, .jsonl, .parquet); alone or beside a preset",
     )
-    build.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="output folder"
-    )
+    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="output folder")
     build.add_argument(
         "--cache",
         type=Path,
@@ -123,12 +115,8 @@ def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
         help="go on when fewer than 99%% of the frozen evaluation pairs are found; the manifest "
         "records it",
     )
-    build.add_argument(
-        "--refresh", action="store_true", help="fetch the package lists again"
-    )
-    build.add_argument(
-        "--quiet", action="store_true", help="no progress lines, no summary"
-    )
+    build.add_argument("--refresh", action="store_true", help="fetch the package lists again")
+    build.add_argument("--quiet", action="store_true", help="no progress lines, no summary")
     for verb, text in (
         ("inspect", "print what a corpus folder holds (from its MANIFEST.json)"),
         (
@@ -165,9 +153,7 @@ def _build(arguments: argparse.Namespace) -> int:
             allow_missing_eval=arguments.allow_missing_eval,
             refresh=arguments.refresh,
             quiet=arguments.quiet,
-            user=UserOptions(
-                arguments.text_column, arguments.lang, arguments.to_simplified
-            ),
+            user=UserOptions(arguments.text_column, arguments.lang, arguments.to_simplified),
         )
     )
     if not arguments.quiet:
@@ -205,9 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     arguments = parser().parse_args(argv)
     try:
-        return {"build": _build, "inspect": _inspect, "verify": _verify}[
-            arguments.verb
-        ](arguments)
+        return {"build": _build, "inspect": _inspect, "verify": _verify}[arguments.verb](arguments)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -215,9 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
-        print(
-            f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr
-        )
+        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)

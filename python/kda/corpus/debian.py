@@ -29,9 +29,7 @@ class Collected:
     missing: list[str] = field(default_factory=list)
 
 
-def _choose(
-    sources: Sequence[Source], known: dict[str, DebInfo]
-) -> dict[str, list[str] | None]:
+def _choose(sources: Sequence[Source], known: dict[str, DebInfo]) -> dict[str, list[str] | None]:
     """Package names per source (first offered alternative), None when one is not offered."""
     chosen: dict[str, list[str] | None] = {}
     for source in sources:
@@ -47,18 +45,13 @@ def _extract(job: tuple[Source, dict[str, Path]]) -> tuple[Extract, dict[str, st
     return extract_source(*job)
 
 
-def collect(
-    preset: str, cache: Path, *, jobs: int, refresh: bool, quiet: bool
-) -> Collected:
+def collect(preset: str, cache: Path, *, jobs: int, refresh: bool, quiet: bool) -> Collected:
     """Download (or find in the cache) and read every source of ``preset``."""
     sources = sources_of(preset)
     apt = Apt(cache, quiet=quiet)
     apt.update(refresh=refresh)
     known = apt.lookup(
-        name
-        for source in sources
-        for entry in source.packages
-        for name in entry.split("|")
+        name for source in sources for entry in source.packages for name in entry.split("|")
     )
     result = Collected()
     chosen = _choose(sources, known)
@@ -69,14 +62,10 @@ def collect(
         if not any(name in known for name in entry.split("|"))
     )
     if result.missing:
-        warn(
-            f"packages not offered by this system's sources: {', '.join(result.missing)}"
-        )
+        warn(f"packages not offered by this system's sources: {', '.join(result.missing)}")
     names = sorted({name for row in chosen.values() if row for name in row})
     if not names:
-        raise CorpusError(
-            "none of the preset's packages is offered by this system's sources"
-        )
+        raise CorpusError("none of the preset's packages is offered by this system's sources")
     result.packages = {name: known[name] for name in names}
     try:
         paths = apt.download(list(result.packages.values()))
@@ -90,16 +79,17 @@ def collect(
         for source in sources
         if (row := chosen[source.name])
     ]
-    progress = Progress("read", len(work) + 1, "sources", quiet=quiet)
-    for (source, _), (extract, licences) in zip(
+    total = sum(result.packages[name].size for _, row in work for name in row)
+    progress = Progress("read", total, "bytes", quiet=quiet)
+    for (source, row), (extract, licences) in zip(
         work, bounded_map(_extract, work, jobs), strict=True
     ):
         result.extracts.append((source, extract))
         result.licences.update(licences)
-        progress.add()
+        progress.add(sum(result.packages[name].size for name in row))
     result.extracts.append((DESCRIPTION_SOURCE, _read_descriptions(apt)))
-    progress.add()
-    progress.finish(f"{sum(len(item.pairs) for _, item in result.extracts):,} pairs")
+    pairs = sum(len(item.pairs) for _, item in result.extracts)
+    progress.finish(f"{len(result.extracts)} sources, {pairs:,} pairs")
     return result
 
 
@@ -125,9 +115,7 @@ def evaluation(
     for source, extract in collected.extracts:
         if source.stratum or source.in_domain:
             for pair in extract.pairs:
-                candidates.setdefault(
-                    pair.id, EvalPair(pair, source.stratum or "", source.name)
-                )
+                candidates.setdefault(pair.id, EvalPair(pair, source.stratum or "", source.name))
     found: dict[str, list[EvalPair]] = {}
     report: dict[str, Any] = {}
     for name in evalset.SETS:
@@ -145,8 +133,7 @@ def evaluation(
                     "here": collected.packages[package].version,
                 }
                 for package, version in sorted(frozen.versions.items())
-                if package in collected.packages
-                and collected.packages[package].version != version
+                if package in collected.packages and collected.packages[package].version != version
             },
         }
         if share < evalset.REQUIRED_SHARE:
@@ -155,9 +142,7 @@ def evaluation(
                 f"{evalset.REQUIRED_SHARE:.0%} are required"
             )
             if not allow_missing:
-                raise CorpusError(
-                    f"{text}; --allow-missing-eval goes on and records it"
-                )
+                raise CorpusError(f"{text}; --allow-missing-eval goes on and records it")
             warn(text)
     return found, report
 

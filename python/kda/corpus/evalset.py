@@ -69,9 +69,7 @@ def load_frozen(name: str, folder: Path = FROZEN_FOLDER) -> FrozenSet:
         elif line and not line.startswith("#"):
             match = re.fullmatch(r"([0-9a-f]{64}) ([a-z]+)", line)
             if match is None:
-                raise CorpusError(
-                    f"{path}:{number}: expected '<sha256> <stratum>', got {line!r}"
-                )
+                raise CorpusError(f"{path}:{number}: expected '<sha256> <stratum>', got {line!r}")
             ids[match.group(1)] = match.group(2)
     return FrozenSet(name, ids, versions)
 
@@ -112,9 +110,7 @@ def choose(
     """
     out_rows = _unique_eligible(held_out)
     in_rows = [
-        row
-        for row in _unique_eligible(in_domain)
-        if int(row.pair.id, 16) % INDOMAIN_MODULUS == 0
+        row for row in _unique_eligible(in_domain) if int(row.pair.id, 16) % INDOMAIN_MODULUS == 0
     ]
     chosen_ids = {row.pair.id for row in in_rows}
     clean = _without_overlap(

@@ -16,9 +16,7 @@ from kda.corpus.records import Extract
 MAX_MEMBER_BYTES = 96_000_000
 
 
-def deb_members(
-    path: Path, pattern: str, *, also: str = r"/copyright$"
-) -> dict[str, bytes]:
+def deb_members(path: Path, pattern: str, *, also: str = r"/copyright$") -> dict[str, bytes]:
     """Regular files inside a .deb whose path matches ``pattern`` or ``also``."""
     wanted = re.compile(f"(?:{pattern})|(?:{also})")
     members: dict[str, bytes] = {}
@@ -35,9 +33,7 @@ def deb_members(
                     if not member.isfile() or not wanted.search(name):
                         continue
                     if member.size > MAX_MEMBER_BYTES:
-                        raise CorpusError(
-                            f"{path.name}: {name}: {member.size} bytes is too large"
-                        )
+                        raise CorpusError(f"{path.name}: {name}: {member.size} bytes is too large")
                     stream = archive.extractfile(member)
                     members[name] = stream.read() if stream else b""
             process.stdout.read()  # padding after the end mark, so that dpkg-deb ends well
@@ -102,9 +98,7 @@ def read_files(source: Source, files: Mapping[str, bytes]) -> Extract:
     raise ValueError(f"source {source.name}: unknown reader {source.reader}")
 
 
-def extract_source(
-    source: Source, debs: Mapping[str, Path]
-) -> tuple[Extract, dict[str, str]]:
+def extract_source(source: Source, debs: Mapping[str, Path]) -> tuple[Extract, dict[str, str]]:
     """Pairs and documents of one source, and the licences that its packages declare."""
     files: dict[str, bytes] = {}
     licences: dict[str, str] = {}

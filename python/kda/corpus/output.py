@@ -32,18 +32,12 @@ class Staging:
         if out.exists() and not out.is_dir():
             raise UsageError(f"--out {out}: is a file, expected a folder")
         if out.is_dir() and any(out.iterdir()) and not (out / MANIFEST).exists():
-            raise UsageError(
-                f"--out {out}: folder is not empty and holds no {MANIFEST} of a build"
-            )
+            raise UsageError(f"--out {out}: folder is not empty and holds no {MANIFEST} of a build")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            self.path = Path(
-                tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent)
-            )
+            self.path = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
         except OSError as error:
-            raise CorpusError(
-                f"--out {out}: cannot create: {error.strerror}"
-            ) from error
+            raise CorpusError(f"--out {out}: cannot create: {error.strerror}") from error
         self.path.chmod(0o755)
 
     def __enter__(self) -> Self:
@@ -111,17 +105,13 @@ def load_manifest(folder: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise CorpusError(
-            f"{path}: not found; is {folder} the output of a build?"
-        ) from error
+        raise CorpusError(f"{path}: not found; is {folder} the output of a build?") from error
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path}: cannot read: {error}") from error
     if not isinstance(data, dict) or not isinstance(data.get("files"), dict):
         raise CorpusError(f"{path}: expected an object with 'files'")
     if data.get("format") != FORMAT:
-        raise CorpusError(
-            f"{path}: format {data.get('format')!r} is not supported ({FORMAT} is)"
-        )
+        raise CorpusError(f"{path}: format {data.get('format')!r} is not supported ({FORMAT} is)")
     return data
 
 
@@ -135,9 +125,7 @@ def verify(folder: Path) -> list[str]:
             continue
         size = path.stat().st_size
         if size != row.get("bytes"):
-            problems.append(
-                f"{name}: {size} bytes, the manifest says {row.get('bytes')}"
-            )
+            problems.append(f"{name}: {size} bytes, the manifest says {row.get('bytes')}")
             continue
         digest = hashlib.sha256()
         with path.open("rb") as stream:

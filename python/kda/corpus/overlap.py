@@ -54,9 +54,4 @@ class OverlapIndex:
     def owners(self, text: str, lang: str) -> set[int]:
         """Numbers of the protected pairs that ``text`` touches."""
         table = self._owners[lang]
-        return {
-            number
-            for gram in grams(text, lang)
-            if gram in table
-            for number in table[gram]
-        }
+        return {number for gram in grams(text, lang) if gram in table for number in table[gram]}

@@ -31,8 +31,6 @@ def bounded_map(
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            raise CorpusError(
-                "a worker process died (out of memory?); try --jobs 1"
-            ) from error
+            raise CorpusError("a worker process died (out of memory?); try --jobs 1") from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -40,11 +40,9 @@ class Progress:
         self._done = 0
 
     def _amount(self, count: float) -> str:
-        return (
-            human_bytes(count)
-            if self._unit == "bytes"
-            else f"{count:,.0f} {self._unit}"
-        )
+        if self._unit == "bytes":
+            return human_bytes(count)
+        return f"{count:,.0f} {self._unit}" if count >= 10 else f"{count:.2g} {self._unit}"
 
     def add(self, count: int = 1) -> None:
         self._done += count

@@ -232,9 +232,7 @@ SOURCES: tuple[Source, ...] = (
     _catalog("krita", "GPL-3+", small=True, packages="krita-l10n"),
     _catalog("gnucash", "GPL-2+", small=True, packages="gnucash-common", stratum="ui"),
     _catalog("tuxpaint", "GPL-2+", small=True, packages="tuxpaint-data", stratum="ui"),
-    _catalog(
-        "wordpress", "GPL-2+", small=True, packages="wordpress-l10n", stratum="ui"
-    ),
+    _catalog("wordpress", "GPL-2+", small=True, packages="wordpress-l10n", stratum="ui"),
     _catalog("gramps", "GPL-2+", small=True),
     _catalog("gnumeric", "GPL-2+", small=True, packages="gnumeric-common"),
     _catalog("audacity", "GPL-2+", small=True, packages="audacity-data"),
@@ -297,6 +295,4 @@ DESCRIPTION_SOURCE = Source(
 
 def sources_of(preset: str) -> tuple[Source, ...]:
     """Sources of ``debian-small`` or ``debian-full``, in order of precedence."""
-    return tuple(
-        source for source in SOURCES if source.small or preset == "debian-full"
-    )
+    return tuple(source for source in SOURCES if source.small or preset == "debian-full")

@@ -77,9 +77,7 @@ def find_inputs(paths: Sequence[Path]) -> list[Path]:
                 if item.is_file() and item.suffix.lower() in SUFFIXES
             )
             if not inside:
-                raise UsageError(
-                    f"--input {path}: no {', '.join(SUFFIXES)} file in this folder"
-                )
+                raise UsageError(f"--input {path}: no {', '.join(SUFFIXES)} file in this folder")
             found.extend(inside)
         elif not path.exists():
             raise UsageError(f"--input {path}: no such file or folder")
@@ -104,9 +102,7 @@ def read_batches(path: Path, options: UserOptions) -> Iterator[Batch]:
                 batch.size += len(item.encode("utf-8", "surrogatepass"))
             else:
                 batch.pairs.append(item)
-                batch.size += sum(
-                    len(part.encode("utf-8", "surrogatepass")) for part in item[:2]
-                )
+                batch.size += sum(len(part.encode("utf-8", "surrogatepass")) for part in item[:2])
             if batch.size >= BATCH_BYTES:
                 yield batch
                 batch = Batch(path.name, [], [])
@@ -148,9 +144,7 @@ def _read_jsonl(path: Path, options: UserOptions) -> Iterator[Record]:
                 text = str(error).split(":")[0]
                 raise CorpusError(f"{place}: not a JSON object: {text}") from error
             if not isinstance(row, dict):
-                raise CorpusError(
-                    f"{place}: expected a JSON object, got {type(row).__name__}"
-                )
+                raise CorpusError(f"{place}: expected a JSON object, got {type(row).__name__}")
             yield _from_row(row, place, options)
 
 
@@ -175,16 +169,14 @@ def _from_row(row: dict[str, Any], place: str, options: UserOptions) -> Record:
         )
     text = _text(row[name], place, name)
     title = row.get("title")
-    if isinstance(title, str) and title.strip() and not text.startswith(title):
+    if isinstance(title, str) and title.strip() and text.split("\n", 1)[0].strip() != title.strip():
         return f"{title}\n{text}"
     return text
 
 
 def _text(value: object, place: str, name: str) -> str:
     if not isinstance(value, str):
-        raise CorpusError(
-            f"{place}: {name}: expected a string, got {type(value).__name__}"
-        )
+        raise CorpusError(f"{place}: {name}: expected a string, got {type(value).__name__}")
     return value
 
 
@@ -193,18 +185,14 @@ def _read_parquet(path: Path, options: UserOptions) -> Iterator[Record]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise CorpusError(
-            f"{path}: reading .parquet needs pyarrow; pip install pyarrow"
-        ) from error
+        raise CorpusError(f"{path}: reading .parquet needs pyarrow; pip install pyarrow") from error
     try:
         table = pyarrow.parquet.ParquetFile(path)
         names = table.schema_arrow.names
         columns = _parquet_columns(path, names, options)
         for group in table.iter_batches(batch_size=512, columns=columns):
             for row in group.to_pylist():
-                filled = {
-                    name: value for name, value in row.items() if value is not None
-                }
+                filled = {name: value for name, value in row.items() if value is not None}
                 if options.text_column in filled or filled.keys() & {
                     *_TEXT_COLUMNS,
                     "src",
@@ -215,9 +203,7 @@ def _read_parquet(path: Path, options: UserOptions) -> Iterator[Record]:
         raise CorpusError(f"{path}: cannot read parquet: {first}") from error
 
 
-def _parquet_columns(
-    path: Path, names: Sequence[str], options: UserOptions
-) -> list[str]:
+def _parquet_columns(path: Path, names: Sequence[str], options: UserOptions) -> list[str]:
     if options.text_column:
         wanted = [options.text_column]
     elif {"src", "tgt"} <= set(names):
@@ -248,11 +234,7 @@ def clean_batch(job: tuple[Batch, UserOptions]) -> CleanBatch:
     batch, options = job
     result = CleanBatch([], [], Counter(), batch.size)
     for text in batch.documents:
-        lines = [
-            line
-            for line in _clean_lines(text.splitlines(), options, result.counts)
-            if line
-        ]
+        lines = [line for line in _clean_lines(text.splitlines(), options, result.counts) if line]
         whole = "\n".join(lines)
         lang = options.lang if options.lang != "auto" else detect_language(whole)
         if not lines:
@@ -271,9 +253,7 @@ def clean_batch(job: tuple[Batch, UserOptions]) -> CleanBatch:
     return result
 
 
-def _clean_lines(
-    lines: Iterable[str], options: UserOptions, counts: Counter[str]
-) -> Iterator[str]:
+def _clean_lines(lines: Iterable[str], options: UserOptions, counts: Counter[str]) -> Iterator[str]:
     for raw in lines:
         if broken(raw):
             counts["lines_broken_bytes"] += 1
@@ -311,6 +291,4 @@ def _clean_pair(
         if direction is None:
             return "pairs_not_zh_en"
     en, zh = (src, tgt) if direction == "en2zh" else (tgt, src)
-    return UserPair(
-        Pair(en, to_simplified(zh)[0] if options.simplify else zh, name), direction
-    )
+    return UserPair(Pair(en, to_simplified(zh)[0] if options.simplify else zh, name), direction)

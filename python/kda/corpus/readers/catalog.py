@@ -29,19 +29,13 @@ def read_mo(data: bytes, name: str) -> Iterator[tuple[str, str]]:
     offset of the original table, offset of the translation table; a table row is length, offset.
     """
     if len(data) < 28:
-        raise CorpusError(
-            f"{name}: not a .mo file: {len(data)} bytes, the header has 28"
-        )
+        raise CorpusError(f"{name}: not a .mo file: {len(data)} bytes, the header has 28")
     order = "<" if struct.unpack_from("<I", data)[0] == _MAGIC else ">"
-    magic, revision, count, originals, translations = struct.unpack_from(
-        f"{order}5I", data
-    )
+    magic, revision, count, originals, translations = struct.unpack_from(f"{order}5I", data)
     if magic != _MAGIC:
         raise CorpusError(f"{name}: not a .mo file: magic number {magic:#010x}")
     if revision >> 16 > 1:
-        raise CorpusError(
-            f"{name}: .mo revision {revision >> 16} is not supported (0, 1 are)"
-        )
+        raise CorpusError(f"{name}: .mo revision {revision >> 16} is not supported (0, 1 are)")
     if count > _MAX_MESSAGES or max(originals, translations) + 8 * count > len(data):
         raise CorpusError(f"{name}: truncated .mo file: {count} messages do not fit")
     for index in range(count):
@@ -90,19 +84,14 @@ def read(files: Mapping[str, bytes]) -> Extract:
     return extract
 
 
-def _add_text(
-    extract: Extract, short: list[str], lang: str, text: str, name: str
-) -> None:
+def _add_text(extract: Extract, short: list[str], lang: str, text: str, name: str) -> None:
     lines = [
         line
         for paragraph in text.split("\n\n")
-        if (line := monolingual_line(drop_lone_accelerator(paragraph), lang))
-        is not None
+        if (line := monolingual_line(drop_lone_accelerator(paragraph), lang)) is not None
     ]
     # Long messages stand alone; short ones are grouped by the caller.
-    own = len(lines) > 1 or any(
-        len(line.encode()) >= _OWN_DOCUMENT_BYTES for line in lines
-    )
+    own = len(lines) > 1 or any(len(line.encode()) >= _OWN_DOCUMENT_BYTES for line in lines)
     if own:
         extract.documents.append(Document(lang, tuple(lines), name))
     else:

@@ -39,15 +39,11 @@ def read(english: Mapping[str, bytes], chinese: Mapping[str, bytes]) -> Extract:
     extract = Extract()
     translated: dict[str, list[str]] = {}
     for name in sorted(chinese):
-        for _, digest, paragraphs in stanzas(
-            decode(chinese[name], name), "Description-zh_CN"
-        ):
+        for _, digest, paragraphs in stanzas(decode(chinese[name], name), "Description-zh_CN"):
             translated.setdefault(digest, paragraphs)
     seen: set[str] = set()
     for name in sorted(english):
-        for _, digest, paragraphs in stanzas(
-            decode(english[name], name), "Description-en"
-        ):
+        for _, digest, paragraphs in stanzas(decode(english[name], name), "Description-en"):
             if digest in seen:
                 continue
             seen.add(digest)
@@ -55,11 +51,7 @@ def read(english: Mapping[str, bytes], chinese: Mapping[str, bytes]) -> Extract:
             if digest in translated:
                 _join(extract, paragraphs, translated[digest])
                 continue
-            lines = [
-                x
-                for part in paragraphs
-                if (x := monolingual_line(part, "en")) is not None
-            ]
+            lines = [x for part in paragraphs if (x := monolingual_line(part, "en")) is not None]
             if lines:
                 extract.documents.append(Document("en", tuple(lines), "Translation-en"))
     return extract

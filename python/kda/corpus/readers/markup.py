@@ -219,14 +219,8 @@ def add_pairs(extract: Extract, rows: Iterable[tuple[Block, Block]], name: str) 
             extract.pairs.append(Pair(*cleaned, name))
 
 
-def add_document(
-    extract: Extract, lang: str, found: Iterable[Block], name: str
-) -> None:
-    lines = [
-        line
-        for block in found
-        if (line := monolingual_line(block.text, lang)) is not None
-    ]
+def add_document(extract: Extract, lang: str, found: Iterable[Block], name: str) -> None:
+    lines = [line for block in found if (line := monolingual_line(block.text, lang)) is not None]
     if lines:
         extract.documents.append(Document(lang, tuple(lines), name))
 
@@ -240,9 +234,7 @@ def read_twins(
     for english_name, chinese_name in sorted(twins):
         english = blocks(parse(files[english_name], english_name))
         chinese = blocks(parse(files[chinese_name], chinese_name))
-        key = (
-            "same_structure" if len(english) == len(chinese) else "different_structure"
-        )
+        key = "same_structure" if len(english) == len(chinese) else "different_structure"
         extract.counts[key] += 1
         add_pairs(extract, align(english, chinese), chinese_name)
         add_document(extract, "en", english, english_name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import unicodedata
 import zlib
@@ -18,13 +17,19 @@ _MAX_UNPACKED = 128_000_000
 
 def gunzip(data: bytes, name: str) -> bytes:
     """Unpack .gz or dictzip data with a limit on the unpacked size."""
-    worker = zlib.decompressobj(wbits=47)
+    out = b""
     try:
-        out = worker.decompress(data, _MAX_UNPACKED)
-        if worker.unconsumed_tail:
-            raise CorpusError(f"{name}: unpacks to more than {_MAX_UNPACKED} bytes")
-        return out if worker.eof and not worker.unused_data else gzip.decompress(data)
-    except (zlib.error, OSError, EOFError) as error:
+        while True:
+            worker = zlib.decompressobj(wbits=31)
+            out += worker.decompress(data, max(_MAX_UNPACKED - len(out), 1))
+            if worker.unconsumed_tail:
+                raise CorpusError(f"{name}: unpacks to more than {_MAX_UNPACKED} bytes")
+            if not worker.eof:
+                raise CorpusError(f"{name}: bad gzip data: ends too early")
+            data = worker.unused_data
+            if not data:
+                return out
+    except zlib.error as error:
         raise CorpusError(f"{name}: bad gzip data: {error}") from error
 
 
@@ -51,9 +56,7 @@ def unwrap(lines: Iterable[str], width: int = _WRAPPED_COLUMNS) -> list[str]:
 
 
 def _document(extract: Extract, lang: str, lines: Iterable[str], name: str) -> None:
-    kept = [
-        line for text in lines if (line := monolingual_line(text, lang)) is not None
-    ]
+    kept = [line for text in lines if (line := monolingual_line(text, lang)) is not None]
     if kept:
         extract.documents.append(Document(lang, tuple(kept), name))
 

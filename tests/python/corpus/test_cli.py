@@ -1,0 +1,144 @@
+"""Command line: usage errors, tiny preset, inspect, verify."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from test_pipeline import assert_no_overlap
+
+from kda.corpus.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "VERB"),
+        (("build", "--preset", "tiny"), "--out"),
+        (
+            ("build", "--out", "x"),
+            "give --preset (debian-small, debian-full, tiny) or --input",
+        ),
+        (("build", "--preset", "huge", "--out", "x"), "invalid choice: 'huge'"),
+        (
+            ("build", "--preset", "tiny", "--out", "x", "--jobs", "0"),
+            "whole number of 1 or more",
+        ),
+        (
+            ("build", "--preset", "tiny", "--out", "x", "--lang", "zh"),
+            "--lang needs --input",
+        ),
+        (("build", "--input", "/nonexistent", "--out", "x"), "no such file or folder"),
+        (
+            ("build", "--input", "/etc/hostname", "--out", "x"),
+            "supported: .txt, .jsonl, .parquet",
+        ),
+    ],
+)
+def test_usage_errors_are_one_line_and_exit_2(
+    run_cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_cli(*arguments)
+    assert code == 2
+    assert message in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tiny_is_complete_and_reproducible(run_cli, tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, out, _ = run_cli("build", "--preset", "tiny", "--out", tmp_path / "a")
+    assert code == 0
+    assert time.monotonic() - began < 60
+    assert "CC0-1.0" in out
+    run_cli("build", "--preset", "tiny", "--out", tmp_path / "b", "--jobs", 2, "--quiet")
+    names = sorted(
+        p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*") if p.is_file()
+    )
+    assert {str(name) for name in names} == {
+        "MANIFEST.json", "heldout.txt", "pretrain.en.txt", "pretrain.zh.txt", "sft.train.jsonl",
+        *(f"eval/{name}.{end}" for name in ("dev", "mini", "test") for end in ("en", "zh", "meta")),
+    }  # fmt: skip
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert_no_overlap(tmp_path / "a", ["test", "dev", "mini"])
+    sizes = [(tmp_path / "a" / f"pretrain.{lang}.txt").stat().st_size for lang in ("zh", "en")]
+    assert all(80_000 < size < 200_000 for size in sizes)
+    assert len((tmp_path / "a" / "eval" / "mini.en").read_text().splitlines()) == 100
+
+
+def test_inspect_and_verify(run_cli, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    run_cli("build", "--preset", "tiny", "--out", folder, "--quiet")
+    code, out, _ = run_cli("inspect", folder)
+    assert code == 0
+    assert "pretrain.zh.txt" in out
+    assert "pairs_kept" in out
+    assert run_cli("verify", folder)[0] == 0
+    data = bytearray((folder / "pretrain.zh.txt").read_bytes())
+    data[10] ^= 1
+    (folder / "pretrain.zh.txt").write_bytes(bytes(data))
+    (folder / "heldout.txt").write_text("short")
+    (folder / "eval" / "dev.en").unlink()
+    code, _, err = run_cli("verify", folder)
+    assert code == 1
+    assert "pretrain.zh.txt: sha256 differs" in err
+    assert "heldout.txt: 5 bytes, the manifest says" in err
+    assert "eval/dev.en: missing" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "not found; is "),
+        ("{", "cannot read"),
+        ("[]", "expected an object with 'files'"),
+        (json.dumps({"format": 99, "files": {}}), "format 99 is not supported (1 is)"),
+        (json.dumps({"format": 1, "files": {"../x": {}}}), "leaves the folder"),
+    ],
+)
+def test_bad_manifest(run_cli, tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "MANIFEST.json").write_text(text)
+    code, _, err = run_cli("verify", tmp_path)
+    assert code == 1
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_module_runs_without_the_native_library(tmp_path: Path) -> None:
+    """Importing torch would cost seconds and needs no place here."""
+    script = (
+        "import sys; from kda.corpus.cli import main; "
+        f"code = main(['build', '--preset', 'tiny', '--quiet', '--out', {str(tmp_path / 'x')!r}]); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={
+            "PYTHONPATH": str(Path(__file__).resolve().parents[3] / "python"),
+            "PATH": "/usr/bin",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_progress_has_rate_and_eta(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress("read", 4_000_000, "bytes", interval=0.0)
+    time.sleep(0.01)
+    progress.add(1_000_000)
+    progress.finish("done")
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("read: 1.0 MB of 4.0 MB, ETA ")
+    assert "/s)" in first
+    assert last.startswith("read: 1.0 MB in ")
