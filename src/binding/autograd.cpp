@@ -19,13 +19,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<at::Tensor>;
 
-// Checkpoints cost half as much in bf16 on a GPU, whose kernels multiply in bf16 anyway; host
-// backends keep them in the accumulation type.
-at::ScalarType checkpoint_dtype(const at::Tensor& q) {
-  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  return q.is_cuda() && half ? at::kBFloat16 : accumulation_type(q.scalar_type());
-}
-
 bool requires_grad(const OptionalTensor& tensor) {
   return tensor.has_value() && tensor->defined() && tensor->requires_grad();
 }

@@ -19,6 +19,14 @@ void chunk(const c10::OperatorHandle&, Stack* stack) {
   return_values(stack, kSequenceCount, std::move(result.o), std::move(result.final_state));
 }
 
+// The states at the starts of 64-token blocks as well, without a gradient of their own.
+void chunk_states(const c10::OperatorHandle&, Stack* stack) {
+  const KdaArguments a = widened(arguments_at(*stack, stack->size() - kSequenceCount));
+  operators::ChunkForwardResult result = operators::chunk_fwd(a, checkpoint_dtype(a.q));
+  return_values(stack, kSequenceCount, std::move(result.o), std::move(result.final_state),
+                std::move(result.h));
+}
+
 void recurrent(const c10::OperatorHandle&, Stack* stack) {
   const KdaArguments a = widened(arguments_at(*stack, stack->size() - kSequenceCount));
   auto [o, final_state] = operators::recurrent_fwd(a);
@@ -65,8 +73,8 @@ void autocast(const c10::OperatorHandle& op, Stack* stack) {
 
 template <c10::DispatchKey kKey>
 void register_autocast(torch::Library& m) {
-  for (const char* name : {"chunk", "recurrent", "recurrent_fwd", "recurrent_out", "recurrent_pool",
-                           "recurrent_pool_out"}) {
+  for (const char* name : {"chunk", "chunk_states", "recurrent", "recurrent_fwd", "recurrent_out",
+                           "recurrent_pool", "recurrent_pool_out"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, 0>>());
   }
   m.impl("chunk_fwd", torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, 1>>());
@@ -76,6 +84,7 @@ void register_autocast(torch::Library& m) {
 
 TORCH_LIBRARY_IMPL(kda, CompositeImplicitAutograd, m) {
   m.impl("chunk", torch::CppFunction::makeFromBoxedFunction<&chunk>());
+  m.impl("chunk_states", torch::CppFunction::makeFromBoxedFunction<&chunk_states>());
   m.impl("recurrent", torch::CppFunction::makeFromBoxedFunction<&recurrent>());
   m.impl("gate", gate_of);
 }

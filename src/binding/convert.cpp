@@ -119,6 +119,11 @@ at::ScalarType accumulation_type(at::ScalarType io) {
   return io == at::ScalarType::Double ? at::ScalarType::Double : at::ScalarType::Float;
 }
 
+at::ScalarType checkpoint_dtype(const at::Tensor& q) {
+  const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  return q.is_cuda() && half ? at::kBFloat16 : accumulation_type(q.scalar_type());
+}
+
 std::int64_t num_sequences(const KdaArguments& a) {
   if (!a.cu_seqlens.has_value()) return a.q.size(0);
   return std::max<std::int64_t>(a.cu_seqlens->numel() - 1, 0);

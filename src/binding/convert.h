@@ -37,6 +37,10 @@ TensorView output_view(const char* name, const at::Tensor& tensor);
 // Element type of parameters, states and sums: f64 when `io` is f64, else f32.
 at::ScalarType accumulation_type(at::ScalarType io);
 
+// Element type of the states kept at every 64th token. They cost half as much in bf16 on a GPU,
+// whose kernels multiply in bf16 anyway; host backends keep them in the accumulation type.
+at::ScalarType checkpoint_dtype(const at::Tensor& q);
+
 // Views of a call's inputs, and the tensors that own their memory.
 struct Inputs {
   OperatorInputs in;

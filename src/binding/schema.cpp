@@ -32,6 +32,7 @@ TORCH_LIBRARY(kda, m) {
   const auto define = [&m](const std::string& schema) { m.def(schema.c_str()); };
 
   define("chunk(" + sequence + ") -> (Tensor o, Tensor final_state)");
+  define("chunk_states(" + sequence + ") -> (Tensor o, Tensor final_state, Tensor h)");
   define("chunk_fwd(" + sequence +
          ", ScalarType? h_dtype=None)"
          " -> (Tensor o, Tensor final_state, Tensor h)");
