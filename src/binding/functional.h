@@ -83,4 +83,10 @@ void set_num_threads(int count);
 /// The number in effect.
 int num_threads();
 
+/// Loads libkda_torch_cuda.so, which lies beside libkda_torch.so, and with it torch's CUDA parts:
+/// from then on backend "cuda" serves tensors in device memory. Call it before any other use of
+/// torch, whose CUDA hooks are fixed by the first one. Throws kUnsupported when it cannot be
+/// loaded.
+void load_cuda_library();
+
 }  // namespace kda::binding
