@@ -122,8 +122,7 @@ std::vector<Case> form_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ref, Forms, ::testing::ValuesIn(form_cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ref, Forms, ::testing::ValuesIn(form_cases()), CaseName());
 
 }  // namespace
 }  // namespace kda::test

@@ -118,8 +118,7 @@ std::vector<Case> gradient_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ref, Gradient, ::testing::ValuesIn(gradient_cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ref, Gradient, ::testing::ValuesIn(gradient_cases()), CaseName());
 
 }  // namespace
 }  // namespace kda::test

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -111,7 +112,14 @@ CaseDTypes dtypes_of(const Case& c, DType io);
 
 CaseData make_data(const Case& c, DType io);
 
-// For GoogleTest.
-inline std::string name_of(const Case& c) { return c.name; }
+inline void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+// GoogleTest's name of a parameter that is a case.
+struct CaseName {
+  template <typename Info>
+  std::string operator()(const Info& info) const {
+    return info.param.name;
+  }
+};
 
 }  // namespace kda::test

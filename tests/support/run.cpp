@@ -1,6 +1,5 @@
 #include "support/run.h"
 
-#include "kda/error.h"
 #include "kda/ops/recurrent.h"
 
 namespace kda::test {
@@ -181,7 +180,7 @@ RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& d
   const DType accum = dtypes_of(c, backend.io).params;
   const DeviceInputs inputs(backend, c, data);
   OutputSet out(backend, c);
-  try {
+  result.unsupported = refusal_of([&] {
     if (options.forward) {
       const ChunkForwardParams p =
           forward_params(c, inputs.operator_inputs(c), accum, backend.io, &out);
@@ -191,11 +190,8 @@ RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& d
       const ChunkBackwardParams p = backward_params(c, inputs, backend.io, &out);
       call(backend, p, options, chunk_backward, chunk_backward_workspace_bytes, &result);
     }
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnsupported) throw;
-    result.unsupported = error.what();
-    return result;
-  }
+  });
+  if (!result.unsupported.empty()) return result;
   out.collect(&result, options.keep_bits);
   const std::string changed = inputs.changed();
   if (!changed.empty()) result.faults.push_back("inputs were written: " + changed);
@@ -208,7 +204,7 @@ RunResult run_recurrent(const TestBackend& backend, const Case& c, const CaseDat
   const DType accum = dtypes_of(c, backend.io).params;
   const DeviceInputs inputs(backend, c, data);
   OutputSet out(backend, c);
-  try {
+  result.unsupported = refusal_of([&] {
     RecurrentForwardParams p;
     p.in = inputs.operator_inputs(c);
     p.o = out.add_rows(Quantity::kO, backend.io, c.HV, c.V);
@@ -217,11 +213,8 @@ RunResult run_recurrent(const TestBackend& backend, const Case& c, const CaseDat
           out.add(Quantity::kFinalState, accum, {c.N(), c.HV, c.K, c.V}, c.state_layout);
     }
     call(backend, p, options, recurrent_forward, recurrent_forward_workspace_bytes, &result);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnsupported) throw;
-    result.unsupported = error.what();
-    return result;
-  }
+  });
+  if (!result.unsupported.empty()) return result;
   out.collect(&result, options.keep_bits);
   const std::string changed = inputs.changed();
   if (!changed.empty()) result.faults.push_back("inputs were written: " + changed);

@@ -1,10 +1,13 @@
 // The backends and element types that the conformance suite runs on.
 #pragma once
 
+#include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kda/backend.h"
+#include "kda/error.h"
 #include "kda/types.h"
 #include "support/device_memory.h"
 
@@ -36,7 +39,30 @@ struct AddTestBackends {
   explicit AddTestBackends(std::vector<TestBackend> backends, bool alone = false);
 };
 
-// For GoogleTest: the name of a parameter.
-inline std::string name_of(const TestBackend& backend) { return backend.name; }
+// Runs `call`; the text of its refusal (kUnsupported), empty when it was served.
+template <typename Call>
+std::string refusal_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return error.what();
+  }
+  return {};
+}
+
+inline void PrintTo(const TestBackend& backend, std::ostream* os) { *os << backend.name; }
+
+// GoogleTest's name of a parameter that is a backend, or a tuple of a backend and a case.
+struct BackendName {
+  template <typename Info>
+  std::string operator()(const Info& info) const {
+    if constexpr (requires { info.param.name; }) {
+      return info.param.name;
+    } else {
+      return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
+    }
+  }
+};
 
 }  // namespace kda::test
