@@ -192,11 +192,12 @@ class Apt:
         )
         if code != 0:
             raise CorpusError(f"apt-get indextargets: {stderr.strip().splitlines()[-1:]}")
+        languages = ("en", "zh_CN")
         rows: list[tuple[str, Path]] = []
         for line in stdout.splitlines():
             origin, _, rest = line.partition("|")
             language, _, name = rest.partition("|")
-            if origin in ("Debian", "Ubuntu") and language and Path(name).exists():
+            if origin in ("Debian", "Ubuntu") and language in languages and Path(name).exists():
                 rows.append((language, Path(name)))
         return sorted(rows, key=lambda row: (row[0], row[1].name))
 

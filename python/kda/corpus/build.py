@@ -121,12 +121,7 @@ def _add_debian(
         row: dict[str, Any] = {
             "kind": source.kind,
             "licence": source.licence,
-            "packages": [
-                name
-                for entry in source.packages
-                for name in entry.split("|")
-                if name in collected.packages
-            ][: len(source.packages)],
+            "packages": source.choose(collected.packages)[0],
             "extracted": sorted_counts(extract.counts),
             "pairs_per_file": extract.pairs_per_file(),
         }

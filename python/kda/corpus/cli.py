@@ -83,7 +83,7 @@ def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
         type=_positive,
         default=min(os.cpu_count() or 1, 8),
         metavar="N",
-        help="worker processes (default: one per core, at most 8); the output does not depend on it",
+        help="worker processes (default: one per core, at most 8); never changes the output",
     )
     build.add_argument(
         "--text-column",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from kda.corpus.extract import extract_source
 from kda.corpus.parallel import bounded_map
 from kda.corpus.progress import Progress, warn
 from kda.corpus.readers import descriptions
-from kda.corpus.recipes import DESCRIPTION_SOURCE, Source, sources_of
+from kda.corpus.recipes import DESCRIPTION_SOURCE, Source, alternatives, sources_of
 from kda.corpus.records import Extract
 
 
@@ -29,18 +28,6 @@ class Collected:
     missing: list[str] = field(default_factory=list)
 
 
-def _choose(sources: Sequence[Source], known: dict[str, DebInfo]) -> dict[str, list[str] | None]:
-    """Package names per source (first offered alternative), None when one is not offered."""
-    chosen: dict[str, list[str] | None] = {}
-    for source in sources:
-        names: list[str] = []
-        for entry in source.packages:
-            offered = [name for name in entry.split("|") if name in known]
-            names.extend(offered[:1])
-        chosen[source.name] = names if len(names) == len(source.packages) else None
-    return chosen
-
-
 def _extract(job: tuple[Source, dict[str, Path]]) -> tuple[Extract, dict[str, str]]:
     return extract_source(*job)
 
@@ -51,19 +38,17 @@ def collect(preset: str, cache: Path, *, jobs: int, refresh: bool, quiet: bool) 
     apt = Apt(cache, quiet=quiet)
     apt.update(refresh=refresh)
     known = apt.lookup(
-        name for source in sources for entry in source.packages for name in entry.split("|")
+        name for source in sources for entry in source.packages for name in alternatives(entry)
     )
     result = Collected()
-    chosen = _choose(sources, known)
-    result.missing = sorted(
-        entry
-        for source in sources
-        for entry in source.packages
-        if not any(name in known for name in entry.split("|"))
-    )
+    chosen: dict[str, list[str]] = {}
+    for source in sources:
+        chosen[source.name], missing = source.choose(known)
+        result.missing.extend(missing)
+    result.missing.sort()
     if result.missing:
         warn(f"packages not offered by this system's sources: {', '.join(result.missing)}")
-    names = sorted({name for row in chosen.values() if row for name in row})
+    names = sorted({name for row in chosen.values() for name in row})
     if not names:
         raise CorpusError("none of the preset's packages is offered by this system's sources")
     result.packages = {name: known[name] for name in names}
@@ -174,9 +159,7 @@ def freeze(collected: Collected) -> dict[str, list[EvalPair]]:
             package: collected.packages[package].version
             for source, _ in collected.extracts
             if source.name in used
-            for entry in source.packages
-            for package in entry.split("|")
-            if package in collected.packages
+            for package in source.choose(collected.packages)[0]
         }
         evalset.write_frozen(name, rows, versions)
     return sets

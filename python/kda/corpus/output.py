@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from kda.corpus.errors import CorpusError, UsageError
 from kda.corpus.records import document_hash
@@ -40,7 +40,7 @@ class Staging:
             raise CorpusError(f"--out {out}: cannot create: {error.strerror}") from error
         self.path.chmod(0o755)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Staging:
         return self
 
     def __exit__(self, *_: object) -> None:

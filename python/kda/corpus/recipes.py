@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 # Kinds of text. Prose is repeated in the SFT file, since half of all pairs are short UI strings.
@@ -15,7 +16,8 @@ class Source:
     """One source: packages read together by one reader.
 
     ``packages`` entries may name alternatives (``gcc-12-locales|gcc-13-locales``): the first one
-    that the package lists offer is taken. ``stratum`` set: the whole source is held out for
+    that the package lists offer is taken. An entry that ends in ``?`` exists on some systems only
+    and is no loss elsewhere. ``stratum`` set: the whole source is held out for
     evaluation. ``in_domain``: a fixed share of its pairs is held out.
     """
 
@@ -30,6 +32,22 @@ class Source:
     lang: str = "zh"
     stratum: str | None = None
     in_domain: bool = False
+
+    def choose(self, offered: Container[str]) -> tuple[list[str], list[str]]:
+        """(packages to read, entries that are missing) given the names that the lists offer."""
+        chosen: list[str] = []
+        missing: list[str] = []
+        for entry in self.packages:
+            names = [name for name in alternatives(entry) if name in offered]
+            chosen.extend(names[:1])
+            if not names and not entry.endswith("?"):
+                missing.append(entry)
+        return ([] if missing else chosen), missing
+
+
+def alternatives(entry: str) -> list[str]:
+    """Package names of one ``packages`` entry."""
+    return entry.removesuffix("?").split("|")
 
 
 def _catalog(
@@ -159,7 +177,7 @@ SOURCES: tuple[Source, ...] = (
     ),
     _twins(
         "gnome-user-docs",
-        ("gnome-user-docs",),
+        ("gnome-user-docs", "gnome-user-docs-zh-hans?"),
         "CC-BY-SA-3.0",
         (r"help/zh_CN/(.*)$", r"help/C/\1"),
         small=True,
@@ -240,6 +258,15 @@ SOURCES: tuple[Source, ...] = (
     _catalog("filezilla", "GPL-2+", small=True, packages="filezilla-common"),
     _catalog("gtk3", "LGPL-2+", small=True, packages="libgtk-3-common"),
     _catalog("git", "GPL-2", small=True),
+    # Ubuntu moves the translations of its main packages into language packs.
+    Source(
+        "language-pack",
+        ("language-pack-zh-hans-base?", "language-pack-gnome-zh-hans-base?"),
+        "catalog",
+        UI,
+        "per package, mostly GPL and LGPL",
+        True,
+    ),
     _catalog("digikam", "GPL-2+", packages="digikam-data"),
     _catalog("inkscape", "GPL-2+"),
     _catalog("gimp", "GPL-3+", packages="gimp-data"),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import os
 import struct
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-if importlib.util.find_spec("kda") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "python"))
+from kda.corpus.overlap import grams
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="network test: set KDA_NETWORK_TESTS=1"))
 
 
-def make_mo(messages: Sequence[tuple[bytes, bytes]], order: str = "<") -> bytes:
+def _make_mo(messages: Sequence[tuple[bytes, bytes]], order: str = "<") -> bytes:
     """A .mo file as the GNU gettext manual lays it out (no hash table)."""
     rows = sorted(messages)
     count = len(rows)
@@ -44,7 +42,39 @@ def make_mo(messages: Sequence[tuple[bytes, bytes]], order: str = "<") -> bytes:
 
 
 @pytest.fixture
-def run_cli(capsys: pytest.CaptureFixture[str]):
+def make_mo() -> Callable[..., bytes]:
+    return _make_mo
+
+
+def _assert_no_overlap(folder: Path, names: Sequence[str]) -> None:
+    protected: dict[str, set[str]] = {"en": set(), "zh": set()}
+    for name in names:
+        for lang in ("en", "zh"):
+            text = (folder / "eval" / f"{name}.{lang}").read_text(encoding="utf-8")
+            for line in text.splitlines():
+                protected[lang] |= set(grams(line, lang))
+    assert protected["en"]
+    for line in (folder / "sft.train.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        assert set(row) == {"src", "tgt", "direction"}
+        forward = row["direction"] == "en2zh"
+        en, zh = (row["src"], row["tgt"]) if forward else (row["tgt"], row["src"])
+        assert protected["en"].isdisjoint(grams(en, "en")), en
+        assert protected["zh"].isdisjoint(grams(zh, "zh")), zh
+    for lang in ("en", "zh"):
+        text = (folder / f"pretrain.{lang}.txt").read_text(encoding="utf-8")
+        for line in text.splitlines():
+            assert protected[lang].isdisjoint(grams(line, lang)), line
+
+
+@pytest.fixture
+def assert_no_overlap() -> Callable[[Path, Sequence[str]], None]:
+    """Check on the written files: no 8-gram or 13-gram of evaluation text in training text."""
+    return _assert_no_overlap
+
+
+@pytest.fixture
+def run_cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run the command line; returns (exit code, stdout, stderr)."""
     from kda.corpus.cli import main
 

@@ -6,12 +6,15 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from test_pipeline import assert_no_overlap
 
 from kda.corpus.progress import Progress
+
+RunCli = Callable[..., tuple[int, str, str]]
+NoOverlap = Callable[[Path, Sequence[str]], None]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,11 @@ from kda.corpus.progress import Progress
     ],
 )
 def test_usage_errors_are_one_line_and_exit_2(
-    run_cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments, message: str
+    run_cli: RunCli,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = run_cli(*arguments)
@@ -52,7 +59,9 @@ def test_usage_errors_are_one_line_and_exit_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tiny_is_complete_and_reproducible(run_cli, tmp_path: Path) -> None:
+def test_tiny_is_complete_and_reproducible(
+    run_cli: RunCli, tmp_path: Path, assert_no_overlap: NoOverlap
+) -> None:
     began = time.monotonic()
     code, out, _ = run_cli("build", "--preset", "tiny", "--out", tmp_path / "a")
     assert code == 0
@@ -74,7 +83,7 @@ def test_tiny_is_complete_and_reproducible(run_cli, tmp_path: Path) -> None:
     assert len((tmp_path / "a" / "eval" / "mini.en").read_text().splitlines()) == 100
 
 
-def test_inspect_and_verify(run_cli, tmp_path: Path) -> None:
+def test_inspect_and_verify(run_cli: RunCli, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     run_cli("build", "--preset", "tiny", "--out", folder, "--quiet")
     code, out, _ = run_cli("inspect", folder)
@@ -104,7 +113,7 @@ def test_inspect_and_verify(run_cli, tmp_path: Path) -> None:
         (json.dumps({"format": 1, "files": {"../x": {}}}), "leaves the folder"),
     ],
 )
-def test_bad_manifest(run_cli, tmp_path: Path, text: str | None, message: str) -> None:
+def test_bad_manifest(run_cli: RunCli, tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "MANIFEST.json").write_text(text)
     code, _, err = run_cli("verify", tmp_path)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from test_pipeline import assert_no_overlap
+
+RunCli = Callable[..., tuple[int, str, str]]
+NoOverlap = Callable[[Path, Sequence[str]], None]
 
 
 @pytest.mark.network
-def test_debian_small(run_cli, tmp_path: Path) -> None:
+def test_debian_small(run_cli: RunCli, tmp_path: Path, assert_no_overlap: NoOverlap) -> None:
     cache = tmp_path / "cache"
     for name in ("a", "b"):  # the second run works from the cache
         code, _, err = run_cli(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kda.corpus.overlap import OverlapIndex, grams
 from kda.corpus.recipes import SOURCES, UI, Source, sources_of
 from kda.corpus.records import Document, Extract, Pair
 
+NoOverlap = Callable[[Path, Sequence[str]], None]
 _SYLLABLES = (
     "ba",
     "ce",
@@ -51,36 +52,6 @@ def sentence(number: int) -> Pair:
         chr(0x4E00 + a * 64 + b % 64) for a, b in zip(digest[:14], digest[14:28], strict=True)
     )
     return Pair(f"We saw {' '.join(words)}.", f"{han}。", "f")
-
-
-def read_pairs(folder: Path) -> list[tuple[str, str]]:
-    pairs = []
-    for line in (folder / "sft.train.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        assert set(row) == {"src", "tgt", "direction"}
-        en, zh = (
-            (row["src"], row["tgt"]) if row["direction"] == "en2zh" else (row["tgt"], row["src"])
-        )
-        pairs.append((en, zh))
-    return pairs
-
-
-def assert_no_overlap(folder: Path, names: list[str]) -> None:
-    """The stated rule, checked on the written files with code of its own."""
-    protected: dict[str, set[str]] = {"en": set(), "zh": set()}
-    for name in names:
-        for lang in ("en", "zh"):
-            for line in (
-                (folder / "eval" / f"{name}.{lang}").read_text(encoding="utf-8").splitlines()
-            ):
-                protected[lang] |= set(grams(line, lang))
-    assert protected["en"]
-    for en, zh in read_pairs(folder):
-        assert protected["en"].isdisjoint(grams(en, "en")), en
-        assert protected["zh"].isdisjoint(grams(zh, "zh")), zh
-    for lang in ("en", "zh"):
-        for line in (folder / f"pretrain.{lang}.txt").read_text(encoding="utf-8").splitlines():
-            assert protected[lang].isdisjoint(grams(line, lang)), line
 
 
 def test_grams() -> None:
@@ -115,7 +86,9 @@ def assemble(folder: Path, protected: list[Pair], **options: object) -> Assemble
     return Assembler(folder, protected, **options)  # type: ignore[arg-type]
 
 
-def test_training_pairs_stay_away_from_evaluation(tmp_path: Path) -> None:
+def test_training_pairs_stay_away_from_evaluation(
+    tmp_path: Path, assert_no_overlap: NoOverlap
+) -> None:
     held = sentence(1)
     assembler = assemble(tmp_path, [held])
     copy = held._replace(en=held.en + " And more words follow here.", zh="另外一个句子，没有关系。")
@@ -244,6 +217,13 @@ def test_recipes_are_consistent() -> None:
     assert all(source.licence for source in SOURCES)
 
 
+def test_package_alternatives_and_optional_ones() -> None:
+    source = Source("x", ("a|b", "c?"), "catalog", UI, "MIT", True)
+    assert source.choose({"b", "c"}) == (["b", "c"], [])
+    assert source.choose({"a", "b"}) == (["a"], [])
+    assert source.choose({"c"}) == ([], ["a|b"])
+
+
 @pytest.fixture
 def fake_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[debian.Collected]:
     """A preset of two small sources, and evaluation ids frozen from it."""
@@ -256,7 +236,9 @@ def fake_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[deb
             [sentence(i) for i in range(100, 600)],
             [Document("en", (sentence(i).en,), "f") for i in range(80, 130)],
         )),
-        (held, Extract([sentence(i) for i in range(100)], [Document("zh", ("绝不能出现。",), "f")])),
+        (held, Extract(
+            [sentence(i) for i in range(100)], [Document("zh", ("绝不能出现。",), "f")]
+        )),
     ]  # fmt: skip
     monkeypatch.setattr(debian, "collect", lambda *args, **kwargs: collected)
     monkeypatch.setattr(evalset, "FROZEN_FOLDER", tmp_path / "frozen")
@@ -270,7 +252,9 @@ def options(out: Path) -> BuildOptions:
     return BuildOptions(out=out, preset="debian-small", quiet=True)
 
 
-def test_debian_build(fake_debian: debian.Collected, tmp_path: Path) -> None:
+def test_debian_build(
+    fake_debian: debian.Collected, tmp_path: Path, assert_no_overlap: NoOverlap
+) -> None:
     manifest = build(options(tmp_path / "a"))
     assert_no_overlap(tmp_path / "a", ["test", "dev", "indomain", "mini"])
     assert manifest["frozen_evaluation"]["test"]["found"] == 100

@@ -5,16 +5,17 @@ from __future__ import annotations
 import gzip
 import random
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import make_mo
 
 from kda.corpus import clean
 from kda.corpus.errors import CorpusError
 from kda.corpus.extract import deb_members, declared_licence, find_twins
 from kda.corpus.readers import catalog, descriptions, markup, plain
 
+MakeMo = Callable[..., bytes]
 MESSAGES = [
     (b"", b"Content-Type: text/plain; charset=UTF-8\n"),
     (b"menu\x04Open the selected old file", "打开选中的旧文件".encode()),
@@ -31,7 +32,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_mo_context_plural_and_untranslated(order: str) -> None:
+def test_mo_context_plural_and_untranslated(make_mo: MakeMo, order: str) -> None:
     rows = dict(catalog.read_mo(make_mo(MESSAGES, order), "x.mo"))
     assert rows["Open the selected old file"] == "打开选中的旧文件"
     assert rows["Many apples are here now"] == "这里现在有很多苹果"
@@ -40,7 +41,7 @@ def test_mo_context_plural_and_untranslated(order: str) -> None:
     assert "" not in rows
 
 
-def test_catalog_pairs_and_counts() -> None:
+def test_catalog_pairs_and_counts(make_mo: MakeMo) -> None:
     extract = catalog.read({"zh_CN/LC_MESSAGES/x.mo": make_mo(MESSAGES)})
     assert [pair.en for pair in extract.pairs] == [
         "Many apples are here now",
@@ -51,13 +52,13 @@ def test_catalog_pairs_and_counts() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 3, 27, 40, 60])
-def test_truncated_mo_is_one_clear_line(size: int) -> None:
+def test_truncated_mo_is_one_clear_line(make_mo: MakeMo, size: int) -> None:
     with pytest.raises(CorpusError, match=r"x\.mo: (not a|truncated) \.mo file") as caught:
         list(catalog.read_mo(make_mo(MESSAGES)[:size], "x.mo"))
     assert "\n" not in str(caught.value)
 
 
-def test_mo_with_wrong_offsets_or_counts() -> None:
+def test_mo_with_wrong_offsets_or_counts(make_mo: MakeMo) -> None:
     good = bytearray(make_mo(MESSAGES))
     good[8:12] = (2**31).to_bytes(4, "little")
     with pytest.raises(CorpusError, match="truncated"):
@@ -66,7 +67,7 @@ def test_mo_with_wrong_offsets_or_counts() -> None:
         list(catalog.read_mo(b"\0" * 64, "x.mo"))
 
 
-def test_damaged_mo_never_escapes_as_another_error() -> None:
+def test_damaged_mo_never_escapes_as_another_error(make_mo: MakeMo) -> None:
     source, chance = make_mo(MESSAGES), random.Random(1)
     for _ in range(500):
         data = bytearray(source)
@@ -84,7 +85,8 @@ PAGE = """<html><head><title>no</title></head><body><h1>{0}</h1><pre>code</pre>
 
 def test_html_blocks_skip_code_and_keep_tails() -> None:
     root = markup.parse_html(
-        b"<body><p>one <script>x</script>two<br>three</p>tail<div>four<pre>no</pre>five</div></body>",
+        b"<body><p>one <script>x</script>two<br>three</p>tail"
+        b"<div>four<pre>no</pre>five</div></body>",
         "x.html",
     )
     assert [" ".join(block.text.split()) for block in markup.blocks(root)] == [
@@ -113,8 +115,14 @@ def test_html_twins_align_same_structure() -> None:
 
 
 def test_html_twins_align_around_an_extra_block() -> None:
-    english = "<body><h1>A title of the page</h1><p>First line of the text</p><h2>Then another title here</h2></body>"
-    chinese = "<body><h1>页面的标题</h1><ul><li>只有中文才有的一项</li></ul><p>正文的第一行文字</p><h2>然后是另一个标题</h2></body>"
+    english = (
+        "<body><h1>A title of the page</h1><p>First line of the text</p>"
+        "<h2>Then another title here</h2></body>"
+    )
+    chinese = (
+        "<body><h1>页面的标题</h1><ul><li>只有中文才有的一项</li></ul>"
+        "<p>正文的第一行文字</p><h2>然后是另一个标题</h2></body>"
+    )
     extract = markup.read_twins({"e": english.encode(), "z": chinese.encode()}, [("e", "z")])
     assert [(pair.en, pair.zh) for pair in extract.pairs] == [
         ("A title of the page", "页面的标题"),
@@ -124,8 +132,14 @@ def test_html_twins_align_around_an_extra_block() -> None:
 
 
 def test_html_by_id_ignores_order() -> None:
-    english = '<body><div id="DisplayArea"><p id="a">This is the first one</p><p id="b">This is the second one</p></div></body>'
-    chinese = '<body><p>菜单里的文字内容</p><div id="DisplayArea"><p id="b">这是其中的第二个</p><p id="a">这是其中的第一个</p></div></body>'
+    english = (
+        '<body><div id="DisplayArea"><p id="a">This is the first one</p>'
+        '<p id="b">This is the second one</p></div></body>'
+    )
+    chinese = (
+        '<body><p>菜单里的文字内容</p><div id="DisplayArea"><p id="b">这是其中的第二个</p>'
+        '<p id="a">这是其中的第一个</p></div></body>'
+    )
     extract = markup.read_by_id({"e": english.encode(), "z": chinese.encode()}, [("e", "z")])
     assert {pair.en: pair.zh for pair in extract.pairs} == {
         "This is the first one": "这是其中的第一个",
@@ -134,7 +148,10 @@ def test_html_by_id_ignores_order() -> None:
 
 
 def test_mallard_skips_credits_and_untranslated() -> None:
-    page = '<page xmlns="http://projectmallard.org/1.0/"><info><credit><name>A B C D</name></credit><desc>{0}</desc></info><title>{1}</title><p>Not translated in this case</p></page>'
+    page = (
+        '<page xmlns="http://projectmallard.org/1.0/"><info><credit><name>A B C D</name></credit>'
+        "<desc>{0}</desc></info><title>{1}</title><p>Not translated in this case</p></page>"
+    )
     files = {
         "C/a.page": page.format("What this page is about", "How to open it").encode(),
         "zh/a.page": page.format("本页面的内容是什么", "怎样把它打开").encode(),
@@ -147,7 +164,10 @@ def test_mallard_skips_credits_and_untranslated() -> None:
 def test_hostile_markup() -> None:
     deep = b"<div>" * 20_000 + b"text" + b"</div>" * 20_000
     assert isinstance(markup.blocks(markup.parse_html(deep, "deep.html")), list)
-    bomb = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]><page><p>&b; text</p></page>'
+    bomb = (
+        b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
+        b"<page><p>&b; text</p></page>"
+    )
     assert "aaaaaaaaaa" not in "".join(b.text for b in markup.blocks(markup.parse_xml(bomb, "x")))
     secret = b'<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/hostname">]><page><p>&f;</p></page>'
     assert markup.blocks(markup.parse_xml(secret, "x.page")) == []
@@ -163,7 +183,8 @@ def test_hostile_markup() -> None:
 
 def test_fortunes_strip_colours_and_join_wrapped_lines() -> None:
     wrapped = "这一行文字在终端上已经写满了所以必须要折到下一行去继续写完这句话才算是完"
-    data = f"\x1b[32m静夜思（李白）\x1b[m\n床前明月光，\n疑是地上霜。\n%\n{wrapped}\n整的一句话。\n".encode()
+    poem = "\x1b[32m静夜思（李白）\x1b[m\n床前明月光，\n疑是地上霜。\n"
+    data = f"{poem}%\n{wrapped}\n整的一句话。\n".encode()
     extract = plain.read_fortunes({"tang": data}, "zh")
     assert [document.lines for document in extract.documents] == [
         ("静夜思（李白）", "床前明月光，", "疑是地上霜。"),
@@ -172,8 +193,9 @@ def test_fortunes_strip_colours_and_join_wrapped_lines() -> None:
 
 
 def test_crawl_joins_on_keys() -> None:
-    english = b"%%%%\nTemple\n\nThe temple is a place\nof peace and quiet.\n%%%%\nCave\n\nA dark and cold cave.\n"
-    chinese = "%%%%\nTemple\n\n众神殿是一个宁静\n而和平的地方。\n%%%%\nOnly here\n\n只有中文的条目。\n".encode()
+    english = b"%%%%\nTemple\n\nThe temple is a place\nof peace and quiet.\n%%%%\nCave\n\nA cave.\n"
+    text = "%%%%\nTemple\n\n众神殿是一个宁静\n而和平的地方。\n%%%%\nOnly here\n\n只有中文的条目。\n"
+    chinese = text.encode()
     extract = plain.read_crawl({"descript/a.txt": english, "descript/zh/a.txt": chinese})
     assert [(pair.en, pair.zh) for pair in extract.pairs] == [
         ("The temple is a place of peace and quiet.", "众神殿是一个宁静而和平的地方。")
@@ -182,7 +204,8 @@ def test_crawl_joins_on_keys() -> None:
 
 def test_man_page_source_becomes_paragraphs() -> None:
     source = (
-        ".TH LS 1\n.SH 名称\nls \\- 列出目录的内容\n.PP\n使用\n.B ls\n可以\\fB列出\\fR文件。\n.nf\n代码\n.fi\n"
+        ".TH LS 1\n.SH 名称\nls \\- 列出目录的内容\n.PP\n使用\n.B ls\n可以\\fB列出\\fR文件。\n"
+        ".nf\n代码\n.fi\n"
         ".TP\n\\fB\\-a\\fR\n不隐藏任何以点开头的项目。\n"
     )
     text = [" ".join(part.split()) for part in plain.man_paragraphs(source)]
@@ -212,7 +235,8 @@ def test_descriptions_join_and_keep_translated_english_out() -> None:
     english = (
         "Package: a\nDescription-md5: 11\nDescription-en: small tool for the desktop\n"
         " This tool shows the time.\n .\n It needs no network at all.\n\n"
-        "Package: b\nDescription-md5: 22\nDescription-en: another tool without translation\n It is here.\n"
+        "Package: b\nDescription-md5: 22\nDescription-en: another tool without translation\n"
+        " It is here.\n"
     )
     chinese = (
         "Package: a\nDescription-md5: 11\nDescription-zh_CN: 桌面上的小工具\n"
@@ -235,7 +259,10 @@ def test_find_twins() -> None:
 
 
 def test_declared_licence() -> None:
-    text = "Format: https://x/\n\nFiles: *\nCopyright: a\nLicense: GPL-2+\n text\n\nFiles: b\nLicense: MIT\n"
+    text = (
+        "Format: https://x/\n\nFiles: *\nCopyright: a\nLicense: GPL-2+\n text\n\n"
+        "Files: b\nLicense: MIT\n"
+    )
     assert declared_licence(text) == "GPL-2+"
     assert declared_licence("This package was made by hand.") is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,8 @@ import pytest
 
 from kda.corpus.build import BuildOptions, build
 from kda.corpus.user import UserOptions, detect_language
+
+RunCli = Callable[..., tuple[int, str, str]]
 
 
 def texts(folder: Path, lang: str) -> list[str]:
@@ -137,7 +140,7 @@ def test_very_long_line_is_split(tmp_path: Path) -> None:
     ],
 )
 def test_bad_file_is_one_clear_line(
-    tmp_path: Path, run_cli, name: str, data: bytes, message: str
+    tmp_path: Path, run_cli: RunCli, name: str, data: bytes, message: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
     code, _, err = run_cli(
@@ -150,7 +153,7 @@ def test_bad_file_is_one_clear_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_parquet_without_the_column(tmp_path: Path, run_cli) -> None:
+def test_parquet_without_the_column(tmp_path: Path, run_cli: RunCli) -> None:
     pq.write_table(pa.table({"a": ["x"]}), tmp_path / "a.parquet")
     code, _, err = run_cli("build", "--input", tmp_path / "a.parquet", "--out", tmp_path / "o")
     assert code == 1

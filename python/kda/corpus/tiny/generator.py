@@ -58,9 +58,12 @@ ACTIONS: tuple[tuple[str, str, str], ...] = (
     ("reads a book", "看书", "reading a book"), ("drinks tea", "喝茶", "drinking tea"),
     ("plays chess", "下棋", "playing chess"), ("writes letters", "写信", "writing letters"),
     ("sings", "唱歌", "singing"), ("cooks rice", "煮饭", "cooking rice"),
-    ("repairs bicycles", "修自行车", "repairing bicycles"), ("learns English", "学英语", "learning English"),
-    ("learns Chinese", "学中文", "learning Chinese"), ("cleans the windows", "擦窗户", "cleaning the windows"),
-    ("waters the plants", "浇花", "watering the plants"), ("listens to music", "听音乐", "listening to music"),
+    ("repairs bicycles", "修自行车", "repairing bicycles"),
+    ("learns English", "学英语", "learning English"),
+    ("learns Chinese", "学中文", "learning Chinese"),
+    ("cleans the windows", "擦窗户", "cleaning the windows"),
+    ("waters the plants", "浇花", "watering the plants"),
+    ("listens to music", "听音乐", "listening to music"),
     ("sleeps", "睡觉", "sleeping"), ("runs", "跑步", "running"), ("works", "工作", "working"),
     ("takes photographs", "拍照", "taking photographs"),
 )  # fmt: skip
@@ -129,7 +132,8 @@ def _sentence(p: Picker) -> Word:
         (f"Is {who[0]} {action[2]} {place[0]}?", f"{who[1]}是{place[1]}{action[1]}吗？"),
         (f"The {animal[0]} is not as {quality[0]} as the {animal2[0]}.",
          f"这只{animal[1]}没有那只{animal2[1]}{quality[1]}。"),
-        (f"Is the {colour[0]} {animal[0]} really so {quality[0]}?", f"{colour[1]}的{animal[1]}真的那么{quality[1]}吗？"),
+        (f"Is the {colour[0]} {animal[0]} really so {quality[0]}?",
+         f"{colour[1]}的{animal[1]}真的那么{quality[1]}吗？"),
         (f"{who[0]} went {goal[0]} {time[0]}.", f"{time[1]}{who[1]}{goal[1]}了。"),
         (f"When {weather[0]}, {who[0]} stays at home.", f"{weather[1]}的时候，{who[1]}待在家里。"),
         (f"{who[0]} is {age} years old.", f"{who[1]}{age}岁。"),
@@ -143,7 +147,8 @@ def _sentence(p: Picker) -> Word:
         (f"Please bring {number[0]} {thing} and some {food[0]}.",
          f"请带{number[1]}{measure}{noun}和一些{food[1]}。"),
         (f"{who[0]} lost the {thing} {time[0]}.", f"{time[1]}{who[1]}弄丢了{noun}。"),
-        (f"I saw a {colour[0]} {animal[0]} {place[0]}.", f"我{place[1]}看见一只{colour[1]}的{animal[1]}。"),
+        (f"I saw a {colour[0]} {animal[0]} {place[0]}.",
+         f"我{place[1]}看见一只{colour[1]}的{animal[1]}。"),
         (f"{who[0]} asked {other[0]} for the {thing}.", f"{who[1]}向{other[1]}要{noun}。"),
     )  # fmt: skip
     en, zh = p.pick(rows)
@@ -195,7 +200,8 @@ _SURPRISES: tuple[Word, ...] = (
      "街角停着一辆卖瓜的车，第一片不要钱。"),
 )  # fmt: skip
 _MORNINGS: tuple[Word, ...] = (
-    ("woke up before the alarm", "闹钟还没响就醒了"), ("got up late and skipped breakfast", "起晚了，没吃早饭"),
+    ("woke up before the alarm", "闹钟还没响就醒了"),
+    ("got up late and skipped breakfast", "起晚了，没吃早饭"),
     ("opened the curtains and looked at the clouds", "拉开窗帘，看了看云"),
     ("found a note on the kitchen table", "在厨房的桌上看见一张字条"),
     ("put on two different socks without noticing", "穿了两只不一样的袜子，自己没发现"),
@@ -214,7 +220,8 @@ _TASKS: tuple[Word, ...] = (
     ("choose a present for a man who had everything", "给一个什么都有的人挑一件礼物"),
 )  # fmt: skip
 _HELP: tuple[Word, ...] = (
-    ("It took longer than planned", "花的时间比想的要长"), ("It was easier than it looked", "做起来比看上去容易"),
+    ("It took longer than planned", "花的时间比想的要长"),
+    ("It was easier than it looked", "做起来比看上去容易"),
     ("Nobody had said how to begin", "没有人说过该从哪里开始"),
     ("The first attempt failed", "第一次没有成功"), ("It needed four hands", "这件事要四只手才行"),
 )  # fmt: skip
