@@ -3,11 +3,19 @@
 
 #include <string>
 
+#include "cpu/ops.h"
+
 namespace kda::cpu {
 namespace {
 
-std::string unsupported(Op op, const core::Problem&) {
-  return std::string(name_of(op)) + " is not part of the cpu backend of this build";
+std::string unsupported(Op op, const core::Problem& problem) {
+  if (op != Op::kChunkForward) {
+    return std::string(name_of(op)) + " is not part of the cpu backend of this build";
+  }
+  if (problem.io != DType::kF32 && problem.io != DType::kBF16) {
+    return std::string("dtype ") + name_of(problem.io) + "; supported: f32, bf16";
+  }
+  return {};
 }
 
 }  // namespace
@@ -17,6 +25,8 @@ const BackendTable* backend_table() {
     BackendTable t;
     t.backend = Backend::kCpu;
     t.unsupported = unsupported;
+    t.chunk_forward = chunk_forward;
+    t.chunk_forward_workspace = chunk_forward_workspace;
     return t;
   }();
   return &table;
