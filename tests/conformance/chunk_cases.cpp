@@ -61,6 +61,8 @@ void add_groups(Cases* cases) {
                       .qk_l2norm = H == 2,
                       .seed = 300});
   }
+  cases->push_back(
+      {.name = "heads_h16_hv32", .T = 40, .H = 16, .HV = 32, .K = 32, .V = 32, .seed = 301});
 }
 
 void add_decays(Cases* cases) {
@@ -138,6 +140,30 @@ void add_keys_and_betas(Cases* cases) {
                     .keys = Keys::kIdentical,
                     .betas = Betas::kNearOne,
                     .seed = 601});
+  cases->push_back({.name = "identical_keys_layer",
+                    .T = 1024,
+                    .H = 2,
+                    .HV = 2,
+                    .K = 128,
+                    .V = 128,
+                    .decays = Decays::kSlow,
+                    .keys = Keys::kIdentical,
+                    .betas = Betas::kNearOne,
+                    .seed = 603});
+  cases->push_back({.name = "identical_keys_t8192",
+                    .T = 8192,
+                    .decays = Decays::kSlow,
+                    .keys = Keys::kIdentical,
+                    .betas = Betas::kNearOne,
+                    .seed = 604});
+  cases->push_back({.name = "identical_keys_closed_gate",
+                    .T = 4096,
+                    .gate = GateInput::kSafe,
+                    .decays = Decays::kZero,
+                    .keys = Keys::kIdentical,
+                    .betas = Betas::kLogitHigh,
+                    .qk_l2norm = true,
+                    .seed = 605});
   for (int chunk : {16, 32, 128}) {
     cases->push_back({.name = "identical_keys_c" + std::to_string(chunk),
                       .T = 197,
@@ -209,6 +235,7 @@ void add_packed(Cases* cases) {
       {"tails_1_2_7_15", {0, 65, 131, 202, 281}},
       {"shared_tile", {0, 40, 104}},
       {"one_short", {0, 15}},
+      {"long_tails", {0, 640, 1423}},
       {"ends_with_empties", {0, 0, 120, 133, 133}},
       {"all_empty", {0, 0, 0}},
       {"no_sequence", {0}}};

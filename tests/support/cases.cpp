@@ -70,6 +70,7 @@ HostTensor make_decays(const Case& c, Random* random) {
     for (double& x : g.data) {
       x = random->normal();
       if (c.decays == Decays::kBound) x = x > 0 ? 30.0 : -30.0;
+      if (c.decays == Decays::kZero) x = -12.0;
     }
     return g;
   }

@@ -21,7 +21,7 @@ enum class GateInput : std::uint8_t {
   kSafeBare,        // g_raw, lower bound -5
 };
 
-// Values of g_ln; with a raw gate kMild means N(0,1) and kBound means +-30.
+// Values of g_ln. With a raw gate kMild means N(0,1), kBound +-30, kZero -12.
 enum class Decays : std::uint8_t {
   kMild,         // log sigmoid of N(0,1)
   kZero,         // 0
