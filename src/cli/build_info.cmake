@@ -1,0 +1,24 @@
+# Writes build_info.h from its template; called at build time with -P.
+execute_process(COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD
+  OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+if(NOT status EQUAL 0)
+  set(COMMIT "unknown")
+else()
+  execute_process(COMMAND git -C "${SOURCE}" status --porcelain --untracked-files=no
+    OUTPUT_VARIABLE changes ERROR_QUIET)
+  if(changes)
+    string(APPEND COMMIT "+changes")
+  endif()
+endif()
+# Without the paths of this machine's folders in it.
+string(REGEX REPLACE "-f[a-z]+-prefix-map=[^ ]*" "" CXX_FLAGS "${CXX_FLAGS}")
+string(STRIP "${CXX_FLAGS}" CXX_FLAGS)
+if(NOT CUDA)
+  set(CUDA "off")
+else()
+  set(CUDA "on")
+endif()
+if(NOT SANITIZE)
+  set(SANITIZE "none")
+endif()
+configure_file("${TEMPLATE}" "${OUTPUT}" @ONLY)  # leaves the file alone when nothing changed

@@ -1,0 +1,132 @@
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "binding/functional.h"
+#include "cli/app.h"
+#include "cli/console.h"
+#include "cli/model_loading.h"
+#include "io/json.h"
+#include "kda/error.h"
+#include "train/dataset.h"
+#include "train/evaluate.h"
+#include "train/options.h"
+#include "train/signals.h"
+#include "train/units.h"
+
+namespace kda::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct PplCommand {
+  LoadModelOptions load;
+  std::string text;
+  std::string cache;
+  std::int64_t batch = 4;
+  std::int64_t seq_len = 512;
+  train::Count max_tokens;
+  int threads = 0;
+  bool json = false;
+};
+
+int run_ppl(const PplCommand& command) {
+  if (command.batch < 1 || command.seq_len < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "--batch and --seq-len: expected numbers >= 1");
+  }
+  const train::SignalScope signals;
+  binding::set_num_threads(command.threads);
+  const LoadedModel loaded = load_for_use(command.load, "eval ppl");
+  const fs::path text = command.text;
+  train::DataFiles files = train::find_data(text);
+  // Of a corpus folder the held-out part is meant; of a file, the file.
+  const bool heldout = !files.heldout.empty() || !files.packed.empty();
+  if (!files.heldout.empty()) files.train = files.heldout;
+  files.heldout.clear();
+  fs::path cache = command.cache;
+  if (cache.empty()) cache = (fs::is_directory(text) ? text : text.parent_path()) / "cache";
+  ConsoleReporter reporter("eval ppl");
+  const train::PreparedData data =
+      train::prepare_data(files, {cache, 0.0}, loaded.tokenizer, reporter);
+  train::EvalOptions options;
+  options.batch = command.batch;
+  options.seq_len = command.seq_len;
+  options.max_tokens = command.max_tokens.value;
+  const auto& documents = files.packed.empty() ? data.train : data.heldout;
+  if (!documents) {
+    throw Error(ErrorCode::kIo, "--text: " + command.text + " has no held-out part");
+  }
+  const train::EvalResult result =
+      train::evaluate(loaded.model, documents, loaded.tokenizer, options, reporter);
+  const double perplexity = std::exp(result.loss);
+  if (command.json) {
+    const io::Json json = {{"checkpoint", loaded.folder.string()},
+                           {"text", command.text},
+                           {"loss", result.loss},
+                           {"perplexity", perplexity},
+                           {"bits_per_byte", result.bits_per_byte},
+                           {"targets", result.targets},
+                           {"bytes", result.bytes},
+                           {"seconds", result.seconds}};
+    std::printf("%s\n", json.dump().c_str());
+    return kDone;
+  }
+  std::printf("%s on %s%s\n", loaded.folder.c_str(), command.text.c_str(),
+              heldout ? " (held-out part)" : "");
+  std::printf("cross entropy %.4f nats per token | perplexity %.2f | %.4f bits per byte\n",
+              result.loss, perplexity, result.bits_per_byte);
+  std::printf("%lld predicted tokens (EOS included), %s of text, %s tok/s\n",
+              static_cast<long long>(result.targets),
+              train::short_bytes(static_cast<double>(result.bytes)).c_str(),
+              train::short_count(static_cast<double>(result.targets) / result.seconds).c_str());
+  return kDone;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  CLI::App* eval = add_verb(app, "eval", "Measure a model: ppl");
+  eval->require_subcommand(1);
+  CLI::App* ppl =
+      add_verb(*eval, "ppl", "Cross entropy, perplexity and bits per byte of a text",
+               "  kda eval ppl --ckpt runs/first --text data/tiny   # its held-out file\n"
+               "  kda eval ppl --ckpt runs/first/best --text notes.txt --json");
+  auto command = std::make_shared<PplCommand>();
+  ppl->add_option("--ckpt", command->load.checkpoint,
+                  "Run folder, checkpoint folder, RUN/best or RUN/last")
+      ->type_name("PATH")
+      ->required();
+  ppl->add_option("--text", command->text, "Text or JSONL file, corpus folder or packed folder")
+      ->type_name("PATH")
+      ->required();
+  ppl->add_option("--batch", command->batch, "Rows per batch")
+      ->type_name("N")
+      ->capture_default_str();
+  ppl->add_option("--seq-len", command->seq_len,
+                  "Tokens per row; a longer document goes on in the next row without its past")
+      ->type_name("N")
+      ->capture_default_str();
+  ppl->add_option_function<std::string>(
+         "--max-tokens",
+         [command](const std::string& text) {
+           train::parse_text(text, "--max-tokens", command->max_tokens);
+         },
+         "About this many tokens, evenly spaced; default: all")
+      ->type_name("COUNT");
+  ppl->add_option("--cache", command->cache, "Folder for token shards; default: beside the text")
+      ->type_name("DIR");
+  ppl->add_option("--tokenizer", command->load.tokenizer,
+                  "Tokenizer file; default: the copy in the checkpoint")
+      ->type_name("FILE");
+  ppl->add_option("--dtype", command->load.dtype, "fp32 or bf16")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  ppl->add_option("--backend", command->load.backend, "Backend of the operator: auto, cpu, ref")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  ppl->add_option("--threads", command->threads, "CPU threads; 0 = all")->type_name("N");
+  ppl->add_flag("--json", command->json, "One JSON object on standard output");
+  on_run(ppl, [command] { return run_ppl(*command); });
+}
+
+}  // namespace kda::cli

@@ -1,0 +1,47 @@
+#include "cli/model_loading.h"
+
+#include <utility>
+
+#include "cli/console.h"
+#include "kda/error.h"
+#include "model/weights.h"
+#include "train/run_folder.h"
+
+namespace kda::cli {
+
+kda::DType compute_type(const std::string& dtype) {
+  if (dtype == "fp32") return kda::DType::kF32;
+  if (dtype == "bf16") return kda::DType::kBF16;
+  if (dtype == "fp16") {
+    throw Error(ErrorCode::kUnsupported,
+                "--dtype: fp16 is not supported: products of decays and the recurrent state leave "
+                "its range (65504); use bf16 or fp32");
+  }
+  throw Error(ErrorCode::kInvalidArgument, "--dtype: expected fp32 or bf16, got '" + dtype + "'");
+}
+
+LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb) {
+  const train::CheckpointFolder checkpoint =
+      train::resolve_checkpoint(options.checkpoint, [&](const train::CheckpointFolder& broken) {
+        print_warning(verb, "checkpoint " + broken.path.string() +
+                                " is broken and left out: " + broken.faults.front());
+      });
+  model::ModelOptions how;
+  how.compute = compute_type(options.dtype);
+  how.backend = options.backend;
+  std::vector<std::string> warnings;
+  model::CausalLM model = model::load_model(checkpoint.path.string(), how, &warnings);
+  for (const std::string& warning : warnings)
+    print_warning(verb, warning);
+  text::Tokenizer tokenizer =
+      text::Tokenizer::load(options.tokenizer.empty() ? checkpoint.path / "tokenizer.model"
+                                                      : std::filesystem::path(options.tokenizer));
+  if (tokenizer.vocab_size() > model.config().vocab_size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--tokenizer: it has " + std::to_string(tokenizer.vocab_size()) +
+                    " pieces, the model " + std::to_string(model.config().vocab_size));
+  }
+  return {checkpoint.path, std::move(model), std::move(tokenizer)};
+}
+
+}  // namespace kda::cli

@@ -1,0 +1,185 @@
+#include "train/dataset.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "io/manifest.h"
+#include "io/sha256.h"
+#include "kda/error.h"
+#include "text/pack_corpus.h"
+#include "train/signals.h"
+#include "train/units.h"
+
+namespace kda::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kTrainFolder = "train";
+constexpr const char* kHeldOutFolder = "heldout";
+constexpr const char* kPackedKind = "token-shards";
+
+bool is_text(const fs::path& path) {
+  return path.extension() == ".txt" || path.extension() == ".jsonl";
+}
+
+std::string short_hash(const io::Sha256Digest& digest) { return io::to_hex(digest).substr(0, 16); }
+
+bool is_packed(const fs::path& folder) {
+  return fs::exists(folder / io::kManifestName) && io::read_manifest(folder).kind == kPackedKind;
+}
+
+/// Name of the cache folder of some files: changes with their content and with everything that
+/// decides how they are tokenized.
+std::string cache_key(const std::vector<fs::path>& files, const text::Tokenizer& tokenizer,
+                      double share) {
+  io::Sha256 hash;
+  hash.update("kda token cache 1\n" + io::to_hex(tokenizer.info().sha256) + "\n" +
+              std::to_string(share) + "\n");
+  for (const fs::path& file : files) {
+    hash.update(file.filename().string() + " " + io::to_hex(io::sha256_file(file)) + "\n");
+  }
+  return files.front().stem().string() + "-" + short_hash(hash.finish());
+}
+
+void tokenize(const std::vector<fs::path>& files, const fs::path& out,
+              const text::Tokenizer& tokenizer, double share, Reporter& reporter) {
+  const auto start = std::chrono::steady_clock::now();
+  ProgressRecord progress;
+  progress.phase = "tokenizing " + files.front().filename().string();
+  if (files.size() > 1) progress.phase += " and " + std::to_string(files.size() - 1) + " more";
+  progress.bytes = true;
+  for (const fs::path& file : files)
+    progress.total += static_cast<double>(fs::file_size(file));
+
+  text::PackCorpusOptions options;
+  options.add_bos = tokenizer.info().bos_id >= 0;
+  options.held_out_share = share;
+  std::uint64_t calls = 0;
+  const text::PackCorpusProgress result =
+      text::pack_corpus(files, tokenizer, out, options, [&](const text::PackCorpusProgress& now) {
+        if (++calls % 256 == 0) {
+          progress.done = static_cast<double>(now.corpus.bytes);
+          progress.seconds =
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+          reporter.progress(progress);
+        }
+        return stop_signal() == 0;
+      });
+  if (result.cancelled) poll_stop();
+  const std::uint64_t tokens = result.train_tokens + result.held_out_tokens;
+  char text[96];
+  std::snprintf(text, sizeof text, " tokens, %.2f bytes/token, %.1f s",
+                static_cast<double>(result.corpus.bytes) / static_cast<double>(tokens),
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  reporter.note(progress.phase + ": " + short_count(static_cast<double>(result.corpus.documents)) +
+                " documents, " + short_count(static_cast<double>(tokens)) + text);
+}
+
+/// The folder with the shards of `files`, made when it does not exist or is damaged.
+fs::path cached(const std::vector<fs::path>& files, const fs::path& cache,
+                const text::Tokenizer& tokenizer, double share, Reporter& reporter) {
+  const fs::path folder = cache / cache_key(files, tokenizer, share);
+  std::error_code status;
+  if (fs::exists(folder / io::kManifestName)) {
+    std::string fault;
+    try {
+      const auto faults =
+          io::verify_manifest(folder, io::read_manifest(folder), io::VerifyLevel::kSizes);
+      if (!faults.empty()) fault = faults.front();
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    if (fault.empty()) return folder;
+    reporter.warn("token cache " + folder.string() + " is damaged and made again: " + fault);
+    fs::remove_all(folder, status);
+  }
+  fs::create_directories(cache, status);
+  if (status) {
+    throw Error(ErrorCode::kIo, "cannot create the token cache " + cache.string() + ": " +
+                                    status.message() + " (choose another with --cache)");
+  }
+  tokenize(files, folder, tokenizer, share, reporter);
+  return folder;
+}
+
+std::shared_ptr<const text::TokenDataset> open_shards(const fs::path& folder,
+                                                      const text::Tokenizer& tokenizer) {
+  if (!fs::exists(folder)) return nullptr;
+  auto data = std::make_shared<text::TokenDataset>(text::TokenDataset::open({folder}));
+  if (data->tokenizer_sha256() != tokenizer.info().sha256) {
+    throw Error(ErrorCode::kInvalidArgument,
+                folder.string() + ": made with tokenizer " + short_hash(data->tokenizer_sha256()) +
+                    " (vocabulary " + std::to_string(data->vocab_size()) +
+                    "), but the run uses tokenizer " + short_hash(tokenizer.info().sha256) +
+                    " (vocabulary " + std::to_string(tokenizer.vocab_size()) + ")");
+  }
+  return data;
+}
+
+}  // namespace
+
+DataFiles find_data(const fs::path& data) {
+  DataFiles files;
+  if (!fs::exists(data)) {
+    throw Error(ErrorCode::kIo, "--data: no such file or folder: " + data.string());
+  }
+  if (!fs::is_directory(data)) {
+    if (!is_text(data)) {
+      throw Error(ErrorCode::kIo,
+                  "--data: expected a folder, a .txt or a .jsonl file, got " + data.string());
+    }
+    files.train.push_back(data);
+    return files;
+  }
+  if (is_packed(data)) {
+    files.packed = data;
+    return files;
+  }
+  std::string seen;
+  for (const auto& entry : fs::directory_iterator(data)) {
+    const std::string name = entry.path().filename().string();
+    const bool usable = entry.is_regular_file() && is_text(entry.path());
+    if (usable && name.starts_with("pretrain")) {
+      files.train.push_back(entry.path());
+    } else if (usable && name.starts_with("heldout")) {
+      files.heldout.push_back(entry.path());
+    } else {
+      seen += (seen.empty() ? "" : ", ") + name;
+    }
+  }
+  if (files.train.empty()) {
+    throw Error(ErrorCode::kIo, "--data: " + data.string() +
+                                    " has no pretrain*.txt or pretrain*.jsonl" +
+                                    (seen.empty() ? " (it is empty)" : " (it has: " + seen + ")") +
+                                    "; `kda data build` makes such a folder");
+  }
+  std::sort(files.train.begin(), files.train.end());
+  std::sort(files.heldout.begin(), files.heldout.end());
+  return files;
+}
+
+PreparedData prepare_data(const DataFiles& files, const PrepareOptions& options,
+                          const text::Tokenizer& tokenizer, Reporter& reporter) {
+  PreparedData data;
+  if (!files.packed.empty()) {
+    data.train = open_shards(files.packed / kTrainFolder, tokenizer);
+    data.heldout = open_shards(files.packed / kHeldOutFolder, tokenizer);
+    return data;
+  }
+  const double share = files.heldout.empty() ? options.heldout_share : 0.0;
+  const fs::path folder = cached(files.train, options.cache, tokenizer, share, reporter);
+  data.train = open_shards(folder / kTrainFolder, tokenizer);
+  if (files.heldout.empty()) {
+    data.heldout = open_shards(folder / kHeldOutFolder, tokenizer);
+  } else {
+    const fs::path held = cached(files.heldout, options.cache, tokenizer, 0.0, reporter);
+    data.heldout = open_shards(held / kTrainFolder, tokenizer);
+  }
+  return data;
+}
+
+}  // namespace kda::train

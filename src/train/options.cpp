@@ -1,0 +1,251 @@
+#include "train/options.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "io/config_reader.h"
+#include "io/json.h"
+#include "kda/error.h"
+
+namespace kda::train {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+io::Json json_of(const std::string& value) { return value; }
+io::Json json_of(std::int64_t value) { return value; }
+io::Json json_of(double value) { return value; }
+io::Json json_of(bool value) { return value; }
+io::Json json_of(const Count& value) { return value.value; }
+io::Json json_of(const Period& value) { return to_string(value); }
+io::Json json_of(const NonFinitePolicy& value) { return to_text(value); }
+io::Json json_of(const std::vector<std::string>& value) { return value; }
+
+void read(io::ConfigReader& r, const char* key, std::string& v) { r.read_string(key, v); }
+void read(io::ConfigReader& r, const char* key, std::int64_t& v) { r.read_int(key, v); }
+void read(io::ConfigReader& r, const char* key, double& v) { r.read_number(key, v); }
+void read(io::ConfigReader& r, const char* key, bool& v) { r.read_bool(key, v); }
+void read(io::ConfigReader& r, const char* key, Count& v) { r.read_int(key, v.value); }
+void read(io::ConfigReader& r, const char* key, std::vector<std::string>& v) {
+  r.read_strings(key, v);
+}
+template <typename Parsed>
+void read(io::ConfigReader& r, const char* key, Parsed& value) {
+  std::string text = to_text(value);
+  r.read_string(key, text);
+  parse_text(text, key, value);
+}
+
+void check_range(const char* key, double value, double low, double high, const char* expected) {
+  if (!(value >= low && value <= high)) {
+    refuse(flag_of(key) + ": expected " + expected + ", got " + to_text(value));
+  }
+}
+
+}  // namespace
+
+std::string flag_of(const std::string& key) {
+  std::string flag = "--" + key;
+  for (char& c : flag) {
+    if (c == '_') c = '-';
+  }
+  return flag;
+}
+
+std::string to_text(const std::string& value) { return value; }
+std::string to_text(std::int64_t value) { return std::to_string(value); }
+std::string to_text(bool value) { return value ? "true" : "false"; }
+std::string to_text(const Count& value) { return std::to_string(value.value); }
+std::string to_text(const Period& value) { return to_string(value); }
+
+std::string to_text(double value) {
+  // The shortest text that reads back to the same double.
+  char buffer[40];
+  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return status == std::errc{} ? std::string(buffer, end) : std::string("?");
+}
+
+std::string to_text(const NonFinitePolicy& value) {
+  return value.skips_allowed == 0 ? "stop" : "skip:" + std::to_string(value.skips_allowed);
+}
+
+std::string to_text(const std::vector<std::string>& value) {
+  std::string text;
+  for (const std::string& item : value) {
+    if (!text.empty()) text += " | ";
+    text += item;
+  }
+  return text;
+}
+
+void parse_text(const std::string& text, const std::string&, std::string& value) { value = text; }
+
+void parse_text(const std::string& text, const std::string& flag, std::int64_t& value) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size()) {
+    refuse(flag + ": expected a whole number, got '" + text + "'");
+  }
+}
+
+void parse_text(const std::string& text, const std::string& flag, double& value) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
+    refuse(flag + ": expected a finite number, got '" + text + "'");
+  }
+}
+
+void parse_text(const std::string& text, const std::string& flag, bool& value) {
+  if (text == "true" || text == "1" || text == "on") {
+    value = true;
+  } else if (text == "false" || text == "0" || text == "off") {
+    value = false;
+  } else {
+    refuse(flag + ": expected true or false, got '" + text + "'");
+  }
+}
+
+void parse_text(const std::string& text, const std::string& flag, Count& value) {
+  value.value = parse_count(text, flag);
+}
+
+void parse_text(const std::string& text, const std::string& flag, Period& value) {
+  value = parse_period(text, flag);
+}
+
+void parse_text(const std::string& text, const std::string& flag, NonFinitePolicy& value) {
+  if (text == "stop") {
+    value.skips_allowed = 0;
+    return;
+  }
+  std::int64_t skips = 0;
+  if (text.starts_with("skip:")) {
+    const char* begin = text.data() + 5;
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(begin, end, skips);
+    if (status == std::errc{} && stop == end && skips > 0) {
+      value.skips_allowed = skips;
+      return;
+    }
+  }
+  refuse(flag + ": expected stop or skip:N with N > 0, got '" + text + "'");
+}
+
+void check_options(const TrainOptions& o) {
+  const int budgets = (o.steps.value > 0) + (o.max_tokens.value > 0) + (o.epochs.value > 0);
+  if (budgets > 1) refuse("--steps, --max-tokens and --epochs exclude each other: give one");
+  if (budgets == 0) refuse("no budget: give one of --steps, --max-tokens, --epochs (> 0)");
+  if (o.data.empty()) refuse("--data: expected a folder or text file, got nothing");
+  if (o.tokenizer.empty()) refuse("--tokenizer: expected a tokenizer file, got nothing");
+  if (o.out.empty()) refuse("--out: expected a folder for the run, got nothing");
+  if (o.dtype == "fp16") {
+    throw Error(ErrorCode::kUnsupported,
+                "--dtype: fp16 is not supported: products of decays and the recurrent state leave "
+                "its range (65504); use bf16 or fp32");
+  }
+  if (o.dtype != "fp32" && o.dtype != "bf16") {
+    refuse("--dtype: expected fp32 or bf16, got '" + o.dtype + "'");
+  }
+  if (o.backend != "auto" && o.backend != "cpu" && o.backend != "ref" && o.backend != "cuda") {
+    refuse("--backend: expected auto, cpu, ref or cuda, got '" + o.backend + "'");
+  }
+  const auto count = [](const char* key, std::int64_t value, std::int64_t low, std::int64_t high) {
+    check_range(
+        key, static_cast<double>(value), static_cast<double>(low), static_cast<double>(high),
+        ("a whole number from " + std::to_string(low) + " to " + std::to_string(high)).c_str());
+  };
+  count("batch", o.batch, 1, 1 << 20);
+  count("seq_len", o.seq_len, 1, 1 << 24);
+  count("grad_accum", o.grad_accum, 1, 1 << 20);
+  count("threads", o.threads, 0, 4096);
+  count("keep_last", o.keep_last, 1, 1 << 20);
+  count("sample_tokens", o.sample_tokens, 0, 1 << 20);
+  count("seed", o.seed, 0, std::int64_t{1} << 53);
+  count("stop_after", o.stop_after.value, 0, std::int64_t{1} << 53);
+  check_range("heldout_share", o.heldout_share, 0, 0.5, "a share in [0, 0.5]");
+  check_range("lr", o.lr, 1e-300, 1e6, "a number > 0");
+  check_range("lr_floor", o.lr_floor, 0, 1, "a ratio in [0, 1]");
+  check_range("weight_decay", o.weight_decay, 0, 1e6, "a number >= 0");
+  check_range("beta1", o.beta1, 0, 1 - 1e-12, "a number in [0, 1)");
+  check_range("beta2", o.beta2, 0, 1 - 1e-12, "a number in [0, 1)");
+  check_range("eps", o.eps, 1e-300, 1, "a number in (0, 1]");
+  check_range("clip", o.clip, 0, 1e12, "a number >= 0");
+}
+
+std::string options_to_json(const TrainOptions& options) {
+  io::Json json = io::Json::object();
+  for_each_field(
+      options, [&](const FieldInfo& info, const auto& field) { json[info.key] = json_of(field); });
+  return json.dump(2);
+}
+
+TrainOptions options_from_json(const std::string& text, const std::string& source) {
+  const io::Json json = io::parse_json(text, source);
+  TrainOptions options;
+  io::ConfigReader reader(json, "");
+  try {
+    for_each_field(options,
+                   [&](const FieldInfo& info, auto& field) { read(reader, info.key, field); });
+    reader.finish();
+  } catch (const Error& error) {
+    throw Error(error.code(), source + ": " + error.what());
+  }
+  return options;
+}
+
+TrainOptions merge_for_resume(const TrainOptions& saved, const TrainOptions& given,
+                              const std::set<std::string>& given_keys) {
+  TrainOptions merged = saved;
+  std::vector<std::string> wanted;
+  for_each_field(given,
+                 [&](const FieldInfo&, const auto& field) { wanted.push_back(to_text(field)); });
+  // One budget replaces another: what counts is that the user asked for a length.
+  if (given_keys.contains("steps") || given_keys.contains("max_tokens") ||
+      given_keys.contains("epochs")) {
+    merged.steps = given.steps;
+    merged.max_tokens = given.max_tokens;
+    merged.epochs = given.epochs;
+  }
+  if (!given_keys.contains("stop_after")) merged.stop_after = {};
+  if (!given_keys.contains("poison_step")) merged.poison_step = {};
+  std::size_t i = 0;
+  for_each_field(merged, [&](const FieldInfo& info, auto& field) {
+    const std::string& asked = wanted[i++];
+    if (!given_keys.contains(info.key)) return;
+    using Field = std::remove_reference_t<decltype(field)>;
+    const std::string was = to_text(field);
+    if (asked == was) return;
+    if (info.on_resume == OnResume::kFixed) {
+      refuse(flag_of(info.key) + ": the run was started with '" + was + "', got '" + asked +
+             "'; a resumed run keeps it (drop the flag, or start a new run with --init-from)");
+    }
+    if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
+      if (std::string_view(info.key) == "sample_prompt") field = given.sample_prompt;
+    } else {
+      parse_text(asked, flag_of(info.key), field);
+    }
+  });
+  return merged;
+}
+
+std::string describe_options(const TrainOptions& options) {
+  std::string text;
+  std::string group;
+  for_each_field(options, [&](const FieldInfo& info, const auto& field) {
+    const std::string value = to_text(field);
+    if (group != info.group) {
+      group = info.group;
+      text += group + "\n";
+    }
+    std::string line = std::string("  ") + info.key;
+    line.resize(18, ' ');
+    text += line + (value.empty() ? "-" : value) + "\n";
+  });
+  return text;
+}
+
+}  // namespace kda::train
