@@ -1,4 +1,4 @@
-"""Command line of ``python -m kda.corpus`` (and of ``kda data``): build, inspect, verify."""
+"""Command line of ``python -m kda.corpus`` (and of ``kda data``): build, inspect, verify, floors."""
 
 from __future__ import annotations
 
@@ -126,6 +126,19 @@ def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
     ):
         command = verbs.add_parser(verb, help=text, description=text)
         command.add_argument("folder", type=Path, metavar="DIR")
+    command = verbs.add_parser(
+        "floors",
+        help="score systems that do not translate (copy, shuffle, nearest training pair)",
+        description="BLEU and chrF that an evaluation set gives to systems that do not translate.",
+    )
+    command.add_argument("folder", type=Path, metavar="DIR")
+    command.add_argument(
+        "--set",
+        nargs="+",
+        default=["test"],
+        metavar="NAME",
+        help="evaluation sets in DIR/eval (default test)",
+    )
     return root
 
 
@@ -181,9 +194,26 @@ def _verify(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def _floors(arguments: argparse.Namespace) -> int:
+    from kda.corpus.floors import floors
+
+    rows = floors(arguments.folder, arguments.set)
+    for row in rows:
+        print(
+            f"{row['set']:<10} {row['direction']}  {row['system']:<9} "
+            f"BLEU {row['bleu']:6.2f}  chrF {row['chrf']:6.2f}"
+        )
+    for signature in sorted({text for row in rows for text in row["signatures"]}):
+        print(signature)
+    return 0
+
+
 def _terminate(signum: int, frame: object) -> NoReturn:
     del frame
     raise SystemExit(128 + signum)
+
+
+_VERBS = {"build": _build, "inspect": _inspect, "verify": _verify, "floors": _floors}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -191,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     arguments = parser().parse_args(argv)
     try:
-        return {"build": _build, "inspect": _inspect, "verify": _verify}[arguments.verb](arguments)
+        return _VERBS[arguments.verb](arguments)
     except UsageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -66,12 +66,12 @@ def collect(preset: str, cache: Path, *, jobs: int, refresh: bool, quiet: bool) 
     ]
     total = sum(result.packages[name].size for _, row in work for name in row)
     progress = Progress("read", total, "bytes", quiet=quiet)
-    for (source, row), (extract, licences) in zip(
+    for (source, used), (extract, licences) in zip(
         work, bounded_map(_extract, work, jobs), strict=True
     ):
         result.extracts.append((source, extract))
         result.licences.update(licences)
-        progress.add(sum(result.packages[name].size for name in row))
+        progress.add(sum(result.packages[name].size for name in used))
     result.extracts.append((DESCRIPTION_SOURCE, _read_descriptions(apt)))
     pairs = sum(len(item.pairs) for _, item in result.extracts)
     progress.finish(f"{len(result.extracts)} sources, {pairs:,} pairs")

@@ -151,3 +151,24 @@ def test_progress_has_rate_and_eta(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.startswith("read: 1.0 MB of 4.0 MB, ETA ")
     assert "/s)" in first
     assert last.startswith("read: 1.0 MB in ")
+
+
+def test_floors_of_a_set(run_cli: RunCli, tmp_path: Path) -> None:
+    """Copying scores the most where the target repeats the source; the memory finds its pair."""
+    pytest.importorskip("sacrebleu")
+    (tmp_path / "eval").mkdir()
+    train = [
+        ("the river is very cold today", "今天河水很冷"),
+        ("a dog ran over the bridge", "一只狗跑过桥"),
+    ]
+    rows = [{"src": en, "tgt": zh, "direction": "en2zh"} for en, zh in train]
+    (tmp_path / "sft.train.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "eval" / "test.en").write_text("the dog ran over a bridge\nthe river is so cold\n")
+    (tmp_path / "eval" / "test.zh").write_text("一只狗跑过桥\n今天河水很冷\n")
+    code, out, _ = run_cli("floors", tmp_path)
+    assert code == 0
+    scores = {tuple(line.split()[:3]): line for line in out.splitlines() if line.startswith("test")}
+    assert "BLEU 100.00  chrF 100.00" in scores["test", "en2zh", "nearest"]
+    assert "BLEU   0.00" in scores["test", "en2zh", "copy"]
+    assert "tok:zh" in out
+    assert run_cli("floors", tmp_path, "--set", "nothing")[0] == 1
