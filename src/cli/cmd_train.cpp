@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -72,26 +73,20 @@ void apply_config_file(TrainCommand& command) {
   const io::Json json = io::read_json_file(command.config);
   const auto section = json.is_object() ? json.find("train") : json.end();
   const io::Json& table = section != json.end() ? *section : json;
-  const train::TrainOptions base = train::options_from_json(table.dump(), command.config);
-  std::set<std::string> in_file;
-  for (const auto& item : table.items())
-    in_file.insert(item.key());
-  // A field of the file stands unless the command line names it.
-  train::TrainOptions merged = base;
-  const std::string given_json = train::options_to_json(command.options);
-  io::Json merged_json = io::parse_json(train::options_to_json(merged), "options");
-  const io::Json own = io::parse_json(given_json, "options");
-  const bool budget = command.given.contains("steps") || command.given.contains("max_tokens") ||
-                      command.given.contains("epochs");
-  for (const auto& item : own.items()) {
-    const bool is_budget =
-        item.key() == "steps" || item.key() == "max_tokens" || item.key() == "epochs";
-    if (command.given.contains(item.key()) || (budget && is_budget)) {
-      merged_json[item.key()] = item.value();
+  const train::TrainOptions from_file = train::options_from_json(table.dump(), command.config);
+  io::Json merged = io::parse_json(train::options_to_json(from_file), "options");
+  const io::Json named = io::parse_json(train::options_to_json(command.options), "options");
+  // One budget on the command line replaces whichever the file has.
+  const std::set<std::string> budgets{"steps", "max_tokens", "epochs"};
+  const bool has_budget = std::any_of(budgets.begin(), budgets.end(), [&](const std::string& key) {
+    return command.given.contains(key);
+  });
+  for (const auto& item : named.items()) {
+    if (command.given.contains(item.key()) || (has_budget && budgets.contains(item.key()))) {
+      merged[item.key()] = item.value();
     }
   }
-  command.options = train::options_from_json(merged_json.dump(), command.config);
-  command.given.merge(in_file);
+  command.options = train::options_from_json(merged.dump(), command.config);
 }
 
 train::TrainRequest request_of(TrainCommand& command) {

@@ -66,7 +66,7 @@ struct TrainOptions {
   Period save_every{200, PeriodUnit::kUpdates};
   std::int64_t keep_last = 2;
   Period sample_every{200, PeriodUnit::kUpdates};
-  std::vector<std::string> sample_prompt;
+  std::vector<std::string> sample_prompt{"The", "如果"};
   std::int64_t sample_tokens = 48;
   // Debugging.
   bool overfit_batch = false;

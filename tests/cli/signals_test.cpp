@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "cli/world.h"
+
+namespace kda::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::fresh_folder;
+using testing::kda;
+using testing::Program;
+using testing::ProgramResult;
+using testing::train_arguments;
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Starts a long run, sends `signal_number` once `needle` shows, and expects a clean stop that can
+/// be continued.
+void stop_and_continue(const std::string& name, const std::string& needle, int signal_number,
+                       const std::vector<std::string>& more) {
+  SCOPED_TRACE(name);
+  const fs::path run = fresh_folder("signal-" + name) / "run";
+  Program program(train_arguments(run, 100000, more));
+  ASSERT_TRUE(program.wait_for(needle)) << program.finish(1).err;
+  program.send(signal_number);
+  const ProgramResult result = program.finish(60);
+  EXPECT_EQ(result.exit_code, 128 + signal_number) << result.out << result.err;
+  EXPECT_TRUE(holds(result.out, "--resume")) << result.out;
+  const ProgramResult verify = kda({"ckpt", "verify", run.string()});
+  EXPECT_EQ(verify.exit_code, 0) << verify.err;
+  // The evaluation and samples that were cut short come first; one more step is enough to see it
+  // run.
+  Program second({"train", "--resume", run.string(), "--log-every", "1u"});
+  EXPECT_TRUE(second.wait_for("tok/s")) << second.finish(1).err;
+}
+
+TEST(Signals, Term_InTraining) { stop_and_continue("steps", "step      3/", SIGTERM, {}); }
+
+TEST(Signals, Int_InTraining) { stop_and_continue("int", "step      2/", SIGINT, {}); }
+
+TEST(Signals, Hup_InTraining) { stop_and_continue("hup", "step      2/", SIGHUP, {}); }
+
+TEST(Signals, Term_InTheFirstStep) {
+  stop_and_continue("first", "== training", SIGTERM, {"--grad-accum", "1000"});
+}
+
+TEST(Signals, Term_InAnEvaluation) {
+  // One-token rows make the evaluation of the first step long.
+  stop_and_continue("eval", "step      1/", SIGTERM, {"--eval-every", "1u", "--eval-tokens", "0"});
+}
+
+TEST(Signals, Term_InASample) {
+  stop_and_continue(
+      "sample", "step      1/", SIGTERM,
+      {"--sample-every", "1u", "--sample-prompt", "The", "--sample-tokens", "1000000"});
+}
+
+TEST(Signals, Term_InTokenizing) {
+  const fs::path folder = fresh_folder("signal-tokenize");
+  std::string text;
+  for (int i = 0; i < 400000; ++i)
+    text += "document number " + std::to_string(i) + " is here\n\n";
+  testing::write_text(folder / "big.txt", text);
+  std::vector<std::string> arguments = train_arguments(folder / "run", 5);
+  arguments.insert(arguments.end(), {"--data", (folder / "big.txt").string()});
+  // --data is given twice: replace the first.
+  for (std::size_t i = 0; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "--data") {
+      arguments[i + 1] = (folder / "big.txt").string();
+      break;
+    }
+  }
+  arguments.resize(arguments.size() - 2);
+  Program program(arguments);
+  // Nothing is printed before tokenizing is done: the lock file tells that the run has begun.
+  while (!fs::exists(folder / "run/.lock")) {
+    if (program.wait_for("== configuration", 0.02)) break;
+  }
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(60);
+  EXPECT_EQ(result.exit_code, 143) << result.out;
+  EXPECT_TRUE(holds(result.err, "stopped by SIGTERM")) << result.err;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    EXPECT_NE(entry.path().extension(), ".kdatok") << entry.path();
+  }
+}
+
+TEST(Signals, SecondOne_LeavesAtOnce) {
+  const fs::path run = fresh_folder("signal-twice") / "run";
+  // A micro-batch that takes long: the first signal cannot be answered within it.
+  Program program(train_arguments(run, 100000, {"--batch", "512", "--seq-len", "512"}));
+  ASSERT_TRUE(program.wait_for("== training"));
+  program.send(SIGINT);
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(60);
+  EXPECT_TRUE(result.exit_code == 143 || result.exit_code == 130) << result.exit_code;
+}
+
+TEST(Signals, Int_InGenerate) {
+  Program program({"generate", "--ckpt", testing::trained_run().string(), "--prompt", "The ",
+                   "--max-new-tokens", "10000000", "--temperature", "2"});
+  ASSERT_TRUE(program.wait_for("The "));
+  program.send(SIGINT);
+  const ProgramResult result = program.finish(60);
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+}
+
+TEST(Signals, Term_InOverfitAndBench) {
+  Program overfit({"overfit", "--target", "0.0000001", "--steps", "1000000", "--backend", "auto"});
+  ASSERT_TRUE(overfit.wait_for("step    1"));
+  overfit.send(SIGTERM);
+  EXPECT_EQ(overfit.finish(60).exit_code, 143);
+  Program bench({"bench", "--seconds", "20", "--no-model", "--threads", "1"});
+  ASSERT_TRUE(bench.wait_for("operator"));
+  bench.send(SIGTERM);
+  EXPECT_EQ(bench.finish(120).exit_code, 143);
+}
+
+}  // namespace
+}  // namespace kda::cli

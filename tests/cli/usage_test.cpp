@@ -1,0 +1,145 @@
+#include <gtest/gtest.h>
+
+#include "cli/world.h"
+
+namespace kda::cli {
+namespace {
+
+using testing::expect_error;
+using testing::kda;
+using testing::ProgramResult;
+
+TEST(Usage, NoArguments_PrintsUsageAndExitsTwo) {
+  const ProgramResult result = kda({});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_NE(result.out.find("Usage: kda COMMAND"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("train"), std::string::npos);
+}
+
+TEST(Usage, Version_HasCommitTorchAndFlags) {
+  const ProgramResult result = kda({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_NE(result.out.find("kda 0."), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("commit "), std::string::npos);
+  EXPECT_NE(result.out.find("torch 2.11"), std::string::npos);
+  EXPECT_NE(result.out.find("flags:"), std::string::npos);
+}
+
+TEST(Usage, Help_OfEveryVerbHasUsageAndExamples) {
+  const std::vector<std::vector<std::string>> verbs = {{"train"},
+                                                       {"generate"},
+                                                       {"overfit"},
+                                                       {"bench"},
+                                                       {"doctor"},
+                                                       {"eval", "ppl"},
+                                                       {"ckpt", "ls"},
+                                                       {"ckpt", "inspect"},
+                                                       {"ckpt", "verify"},
+                                                       {"data", "pack"},
+                                                       {"data", "inspect"},
+                                                       {"tokenizer", "train"},
+                                                       {"tokenizer", "encode"},
+                                                       {"tokenizer", "decode"},
+                                                       {"tokenizer", "inspect"}};
+  for (std::vector<std::string> words : verbs) {
+    std::string name = "kda";
+    for (const std::string& word : words)
+      name += " " + word;
+    words.emplace_back("--help");
+    const ProgramResult result = kda(words);
+    EXPECT_EQ(result.exit_code, 0) << name;
+    EXPECT_NE(result.out.find("Usage: " + name + " "), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("Examples:\n  "), std::string::npos) << name;
+    EXPECT_EQ(result.err, "") << name;
+    for (std::size_t at = 0; at < result.out.size();) {
+      const std::size_t end = std::min(result.out.find('\n', at), result.out.size());
+      EXPECT_LE(end - at, 110u) << result.out.substr(at, end - at);
+      at = end + 1;
+    }
+  }
+}
+
+TEST(Usage, UnknownThings_NameTheNearestKnownOne) {
+  expect_error(kda({"trian"}), 2, "", {"unknown command 'trian'", "did you mean train?"});
+  expect_error(kda({"tokenizer", "encod"}), 2, "tokenizer", {"did you mean encode?"});
+  expect_error(kda({"train", "--stpes", "800"}), 2, "train",
+               {"unknown option --stpes", "did you mean --steps?"});
+  expect_error(kda({"train", "--seq_len=128"}), 2, "train",
+               {"unknown option --seq_len", "did you mean --seq-len?"});
+  expect_error(kda({"generate", "--ckpt", "x", "--zzzzzzzz"}), 2, "generate",
+               {"unknown option --zzzzzzzz", "--help"});
+  expect_error(kda({"tokenizer"}), 2, "tokenizer", {"command is missing"});
+  expect_error(kda({"--frobnicate"}), 2, "", {"--frobnicate"});
+}
+
+TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
+  const std::string spm = testing::tokenizer_file().string();
+  const std::vector<std::string> start = testing::train_arguments(testing::scratch() / "never", 5);
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = start;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string verb;
+    std::vector<std::string> parts;
+  };
+  const Case cases[] = {
+      {with({"--max-tokens", "5k"}), "train", {"--steps", "--max-tokens", "exclude each other"}},
+      {with({"--lr", "fast"}), "train", {"--lr", "'fast'"}},
+      {with({"--lr", "-1"}), "train", {"--lr", "-1"}},
+      {with({"--batch", "0"}), "train", {"--batch", "0"}},
+      {with({"--eval-every", "5x"}), "train", {"--eval-every", "5x", "200u"}},
+      {with({"--dtype", "fp8"}), "train", {"--dtype", "fp8"}},
+      {with({"--preset", "huge"}), "train", {"huge", "tiny", "toy"}},
+      {with({"--set", "num_layer=2"}), "train", {"num_layer", "num_layers"}},
+      {with({"--set", "novalue"}), "train", {"--set", "novalue"}},
+      {with({"--on-nonfinite", "ignore"}), "train", {"--on-nonfinite", "skip:N"}},
+      {with({"--backend", "tpu"}), "train", {"--backend", "tpu"}},
+      {with({"--warmup", "6"}), "train", {"warmup", "6"}},
+      {with({"--resume", "elsewhere"}), "train", {"--resume elsewhere", "--out"}},
+      {{"train", "--steps", "5"}, "train", {"--out"}},
+      {{"train", "--steps"}, "train", {"--steps"}},
+      {{"generate"}, "generate", {"--ckpt"}},
+      {{"tokenizer", "decode", spm, "5 x"}, "tokenizer decode", {"'x'"}},
+      {{"tokenizer", "decode", spm, "999999"}, "tokenizer decode", {"999999"}},
+      {{"bench", "--threads", "0"}, "bench", {"--threads", "0"}},
+      {{"overfit", "--backend", "tpu"}, "overfit", {"tpu"}},
+      {{"overfit", "--steps", "0"}, "overfit", {"--steps"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(::testing::PrintToString(c.arguments));
+    expect_error(kda(c.arguments), 2, c.verb, c.parts);
+  }
+}
+
+TEST(Usage, Fp16_IsRefusedWithTheReasonAndExitThree) {
+  const std::vector<std::string> arguments =
+      testing::train_arguments(testing::scratch() / "never", 5, {"--dtype", "fp16"});
+  expect_error(kda(arguments), 3, "train", {"fp16", "65504", "bf16"});
+  EXPECT_FALSE(std::filesystem::exists(testing::scratch() / "never"));
+}
+
+TEST(Usage, DumpConfig_IsReadBackByConfig) {
+  std::vector<std::string> arguments = testing::train_arguments("runs/x", 5, {"--lr", "0.0025"});
+  arguments.emplace_back("--dump-config");
+  const ProgramResult first = kda(arguments);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  testing::write_text(testing::scratch() / "dump.json", first.out);
+  const ProgramResult second =
+      kda({"train", "--config", (testing::scratch() / "dump.json").string(), "--dump-config"});
+  EXPECT_EQ(second.out, first.out) << second.err;
+  const ProgramResult third = kda({"train", "--config", (testing::scratch() / "dump.json").string(),
+                                   "--max-tokens", "1M", "--dump-config"});
+  EXPECT_NE(third.out.find("\"steps\": 0"), std::string::npos) << third.out << third.err;
+  EXPECT_NE(third.out.find("\"lr\": 0.0025"), std::string::npos);
+}
+
+TEST(Usage, Colours_NeverReachAPipe) {
+  const ProgramResult result = kda({"doctor"}, {"", {{"TERM", "xterm-256color"}}});
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kda::cli

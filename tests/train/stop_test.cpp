@@ -1,0 +1,98 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "kda/error.h"
+#include "train/fixture.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+
+namespace kda::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::RecordingReporter;
+using testing::ScratchFolder;
+using testing::tiny_request;
+
+TEST(Stop, DuringAnyMicroBatchSavesBeforeTheNext) {
+  for (std::int64_t micro : {1, 2, 3}) {
+    ScratchFolder folder;
+    RecordingReporter reporter;
+    TrainRequest request = tiny_request(folder / "run", 50);
+    request.options.grad_accum = 3;
+    TrainHooks hooks;
+    hooks.after_micro_batch = [&](const RunPoint& point) {
+      if (point.step == 2 && point.micro == micro) request_stop(SIGTERM);
+    };
+    const TrainOutcome outcome = train(request, reporter, hooks);
+    EXPECT_EQ(outcome.signal_number, SIGTERM);
+    EXPECT_EQ(outcome.point, micro == 3 ? (RunPoint{3, 0}) : (RunPoint{2, micro}));
+    EXPECT_EQ(last_checkpoint(folder / "run", {})->point, outcome.point);
+  }
+}
+
+TEST(Stop, BeforeTheFirstStepSavesNothingAndSaysSo) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  request_stop(SIGHUP);
+  try {
+    train(tiny_request(folder / "run", 5), reporter);
+    FAIL();
+  } catch (const Interrupted& stop) {
+    EXPECT_EQ(stop.signal_number(), SIGHUP);
+  }
+  EXPECT_TRUE(list_checkpoints(folder / "run", false).empty());
+}
+
+TEST(Stop, OverfitBatchReachesALowLoss) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "run", 120);
+  request.options.overfit_batch = true;
+  request.options.lr = 1e-2;
+  train(request, reporter);
+  EXPECT_LT(reporter.steps.back().loss, 0.3);
+  EXPECT_GT(reporter.steps.front().loss, 5.0);
+}
+
+TEST(Stop, Bf16RunLearns) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "run", 40);
+  request.options.dtype = "bf16";
+  request.options.lr = 1e-2;
+  train(request, reporter);
+  EXPECT_LT(reporter.steps.back().loss_ema, reporter.steps.front().loss - 1.0);
+}
+
+TEST(Stop, BudgetsInTokensAndEpochsBecomeSteps) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "a", 0);
+  request.options.max_tokens.value = 300;  // 64 tokens per step: 5 steps
+  EXPECT_EQ(train(request, reporter).point.step, 5);
+  request = tiny_request(folder / "b", 0);
+  request.options.epochs.value = 1;
+  request.options.batch = 64;
+  const TrainOutcome outcome = train(request, reporter);
+  EXPECT_GE(reporter.steps.back().epoch, 1.0);
+  EXPECT_LT(reporter.steps.back().epoch, 1.0 + 64.0 * 32 / 2000);
+  EXPECT_EQ(outcome.point.step, outcome.total_steps);
+}
+
+TEST(Stop, NoHeldOutDataMeansNoEvaluation) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "run", 3);
+  request.options.data = (testing::corpus_folder() / "pretrain.en.txt").string();
+  request.options.cache = (folder / "cache").string();
+  request.options.heldout_share = 0;
+  request.options.eval_every = {1, PeriodUnit::kUpdates};
+  const TrainOutcome outcome = train(request, reporter);
+  EXPECT_TRUE(reporter.evaluations.empty());
+  EXPECT_FALSE(outcome.has_best);
+}
+
+}  // namespace
+}  // namespace kda::train
