@@ -20,7 +20,7 @@ def human_time(seconds: float) -> str:
 
 
 class Progress:
-    """At most one line every ``interval`` seconds, and one when the step is done.
+    """At most one line every ``interval`` seconds (None: 2 on a terminal, else 10), and a last one.
 
     ``unit`` is ``bytes`` (printed as kB, MB ...) or the plural of what is counted.
     """
@@ -32,10 +32,11 @@ class Progress:
         unit: str,
         *,
         quiet: bool = False,
-        interval: float = 2.0,
+        interval: float | None = None,
     ) -> None:
         self._step, self._total, self._unit, self._quiet = step, total, unit, quiet
-        self._interval = interval
+        # A log file needs fewer lines than a person at a terminal.
+        self._interval = (2.0 if sys.stderr.isatty() else 10.0) if interval is None else interval
         self._start = self._last = time.monotonic()
         self._done = 0
 
