@@ -100,11 +100,13 @@ void check_writable(const char* name, const TensorView& view) {
   // everything that the smaller ones span (the usual sufficient condition).
   std::array<std::size_t, kMaxRank> order{};
   std::size_t count = 0;
-  for (int i = 0; i < view.rank; ++i) {
-    if (view.shape[static_cast<std::size_t>(i)] > 1) order[count++] = static_cast<std::size_t>(i);
+  for (std::size_t d = 0; d < static_cast<std::size_t>(view.rank); ++d) {
+    if (view.shape[d] <= 1) continue;
+    std::size_t at = count++;
+    for (; at > 0 && view.stride[order[at - 1]] > view.stride[d]; --at)
+      order[at] = order[at - 1];
+    order[at] = d;
   }
-  std::sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count),
-            [&](std::size_t a, std::size_t b) { return view.stride[a] < view.stride[b]; });
   std::int64_t span = 1;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t d = order[i];

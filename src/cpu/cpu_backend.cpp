@@ -9,7 +9,7 @@ namespace kda::cpu {
 namespace {
 
 std::string unsupported(Op op, const core::Problem& problem) {
-  if (op != Op::kChunkForward) {
+  if (op == Op::kChunkBackward) {
     return std::string(name_of(op)) + " is not part of the cpu backend of this build";
   }
   if (problem.io != DType::kF32 && problem.io != DType::kBF16) {
@@ -25,6 +25,14 @@ const BackendTable* backend_table() {
     BackendTable t;
     t.backend = Backend::kCpu;
     t.unsupported = unsupported;
+    t.gate_forward = gate_forward;
+    t.gate_backward = gate_backward;
+    t.gate_backward_workspace = gate_backward_workspace;
+    t.gate_cumsum_forward = gate_cumsum_forward;
+    t.l2norm_forward = l2norm_forward;
+    t.l2norm_backward = l2norm_backward;
+    t.recurrent_forward = recurrent_forward;
+    t.recurrent_forward_workspace = recurrent_forward_workspace;
     t.chunk_forward = chunk_forward;
     t.chunk_forward_workspace = chunk_forward_workspace;
     return t;
