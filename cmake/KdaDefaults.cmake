@@ -27,7 +27,7 @@ endif()
 add_library(kda_options INTERFACE)
 target_compile_options(kda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wshadow>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${KDA_WERROR}>>:-Werror -Wno-error=restrict>)
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${KDA_WERROR}>>:-Werror;-Wno-error=restrict>")
 if(KDA_SANITIZE)
   add_compile_options(-fsanitize=${KDA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${KDA_SANITIZE})
