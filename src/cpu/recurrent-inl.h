@@ -19,21 +19,40 @@ namespace kda::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// e^x - 1 to full precision also near 0; exactly -1 below -87, so that a hard reset clears.
+HWY_INLINE Vec exp_minus_1(Vec x) {
+  const F32 d;
+  const hn::RebindToSigned<F32> di;
+  const Vec clamped = hn::Min(hn::Max(x, splat(-87.0F)), splat(88.0F));
+  const Vec magic = splat(12582912.0F);  // leaves the nearest integer in the low mantissa bits
+  const Vec shifted = hn::MulAdd(clamped, splat(1.44269504F), magic);
+  const Vec n = hn::Sub(shifted, magic);
+  Vec r = hn::NegMulAdd(n, splat(0.693145752F), clamped);
+  r = hn::NegMulAdd(n, splat(1.42860677e-6F), r);
+  const Vec tail = hn::MulAdd(hn::Mul(r, r), exp_tail(r), r);  // e^r - 1
+  const auto whole = hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4b400000));
+  const Vec two_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(whole, hn::Set(di, 127))));
+  const Vec y = hn::MulAdd(two_n, tail, hn::Sub(two_n, splat(1.0F)));
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// The decay enters as fade = alpha - 1: near 1, alpha itself is rounded alike at every token, and
+// over thousands of tokens that adds up; S + fade S is rounded at random.
 struct RecurrentScratch {
-  float* s;      // [k_pad][ld_v], used where the state cannot be updated in place
-  float* bias;   // [k_pad]
-  float* q;      // [k_pad]
-  float* k;      // [k_pad]
-  float* alpha;  // [k_pad]
-  float* v;      // [v_pad]
-  float* beta;   // [v_pad], one step size per value channel
-  float* o;      // [v_pad]
+  float* s;     // [k_pad][ld_v], used where the state cannot be updated in place
+  float* bias;  // [k_pad]
+  float* q;     // [k_pad]
+  float* k;     // [k_pad]
+  float* fade;  // [k_pad]
+  float* v;     // [v_pad]
+  float* beta;  // [v_pad], one step size per value channel
+  float* o;     // [v_pad]
 };
 
 inline RecurrentScratch plan_recurrent(Planner* planner, const ChunkSizes& s) {
   RecurrentScratch r{};
   r.s = planner->floats(s.k_pad * s.ld_v);
-  for (float** row : {&r.bias, &r.q, &r.k, &r.alpha})
+  for (float** row : {&r.bias, &r.q, &r.k, &r.fade})
     *row = planner->floats(s.k_pad);
   for (float** row : {&r.v, &r.beta, &r.o})
     *row = planner->floats(s.v_pad);
@@ -57,11 +76,12 @@ HWY_INLINE void step_tile(const RecurrentScratch& w, std::size_t k, float scale,
   for (int n = 0; n < kVecs; ++n)
     ks[n] = qs[n] = zero();
   for (std::size_t d = 0; d < k; ++d) {
-    const Vec alpha = splat(w.alpha[d]);
+    const Vec fade = splat(w.fade[d]);
     const Vec key = splat(w.k[d]);
     const Vec query = splat(w.q[d]);
     for (int n = 0; n < kVecs; ++n) {
-      const Vec faded = hn::Mul(alpha, load(s + d * ld + static_cast<std::size_t>(n) * kLanes));
+      const Vec x = load(s + d * ld + static_cast<std::size_t>(n) * kLanes);
+      const Vec faded = hn::MulAdd(fade, x, x);
       ks[n] = hn::MulAdd(key, faded, ks[n]);
       qs[n] = hn::MulAdd(query, faded, qs[n]);
     }
@@ -73,7 +93,7 @@ HWY_INLINE void step_tile(const RecurrentScratch& w, std::size_t k, float scale,
     store(hn::Mul(splat(scale), hn::MulAdd(splat(qk), r[n], qs[n])), w.o + i);
   }
   for (std::size_t d = 0; d < k; ++d) {
-    const Vec alpha = splat(w.alpha[d]);
+    const Vec fade = splat(w.fade[d]);
     const Vec key = splat(w.k[d]);
     float* row = s + d * ld;
     // The next tile's first sweep strides over rows, which hardware prefetchers follow badly.
@@ -83,7 +103,8 @@ HWY_INLINE void step_tile(const RecurrentScratch& w, std::size_t k, float scale,
     }
     for (int n = 0; n < kVecs; ++n) {
       float* x = row + static_cast<std::size_t>(n) * kLanes;
-      store(hn::MulAdd(key, r[n], hn::Mul(alpha, load(x))), x);
+      const Vec old = load(x);
+      store(hn::MulAdd(key, r[n], hn::MulAdd(fade, old, old)), x);
     }
   }
 }
@@ -111,9 +132,9 @@ HWY_INLINE void load_token(const HeadInputs& head, const HeadGate& gate, const R
   load_rows(head.q.from(t), 1, z.k, z.k_pad, w.q, z.k_pad);
   load_rows(head.k.from(t), 1, z.k, z.k_pad, w.k, z.k_pad);
   load_rows(head.v.from(t), 1, z.v, z.v_pad, w.v, z.v_pad);
-  load_rows(head.g.from(t), 1, z.k, z.k_pad, w.alpha, z.k_pad);
+  load_rows(head.g.from(t), 1, z.k, z.k_pad, w.fade, z.k_pad);
   for (std::size_t d = 0; d < z.k_pad; d += kLanes) {
-    store(exp(decay_ln(gate, load(w.alpha + d), d)), w.alpha + d);
+    store(exp_minus_1(decay_ln(gate, load(w.fade + d), d)), w.fade + d);
   }
   if (in.qk_l2norm) {
     const bool bf16 = p.io == DType::kBF16;
