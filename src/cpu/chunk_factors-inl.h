@@ -1,7 +1,7 @@
 // The key side of one 16-token chunk: decayed rows and the two triangular products.
 //
 // With alpha_i = exp(g_i) and D(i,j) = alpha_{j+1} ... alpha_i (elementwise over K, 1 for i = j):
-//   kt_i = k_i D(i,-1)     qt_i = q_i D(i,-1)     kh_j = k_j D(15,j)     decay = D(15,-1)
+//   kt_i = k_i D(i,-1)     qt_i = q_i D(i,-1)     kh_j = k_j D(15,j)     fade + keep = D(15,-1)
 //   lo_ij = beta_i sum_d k_id k_jd D(i,j)_d  (i > j)      n_ij = sum_d q_id k_jd D(i,j)_d  (i >= j)
 //
 // Numerics: no exponent is ever subtracted from another. Every D is a product of alphas that all
@@ -35,20 +35,24 @@ HWY_INLINE Vec decay_ln(const HeadGate& gate, Vec x, std::size_t channel) {
   return hn::Mul(splat(-gate.exp_a), softplus(z));
 }
 
-// alpha of `count` rows; the missing rows of the chunk neither decay nor write.
-HWY_INLINE void decay_rows(const Block& g, const HeadGate& gate, std::size_t count,
-                           std::size_t width, float* alpha, std::size_t ld) {
+// alpha of `count` rows and the sum of their logarithms; the missing rows of the chunk neither
+// decay nor write.
+inline HWY_NOINLINE void decay_rows(const Block& g, const HeadGate& gate, std::size_t count,
+                                    std::size_t width, float* alpha, std::size_t ld, float* g_sum) {
+  fill_rows(g_sum, ld, 1, width, 0.0F);
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t d = 0; d < width; d += kLanes) {
-      store(exp(decay_ln(gate, load(g.at + i * g.ld + d), d)), alpha + i * ld + d);
+      const Vec a = decay_ln(gate, load(g.at + i * g.ld + d), d);
+      store(exp(a), alpha + i * ld + d);
+      store(hn::Add(load(g_sum + d), a), g_sum + d);
     }
   }
   fill_rows(alpha + count * ld, ld, kChunk - count, width, 1.0F);
 }
 
 // y = x * rstd in place, rounded to bf16 when the tensors are.
-HWY_INLINE void normalise_rows(float* x, std::size_t ld, std::size_t count, std::size_t width,
-                               bool round_bf16, float* rstd) {
+inline HWY_NOINLINE void normalise_rows(float* x, std::size_t ld, std::size_t count,
+                                        std::size_t width, bool round_bf16, float* rstd) {
   for (std::size_t i = 0; i < count; ++i) {
     float* row = x + i * ld;
     Vec squares = zero();
@@ -90,8 +94,8 @@ HWY_INLINE void dot_2x4(const float* HWY_RESTRICT a, std::size_t lda, const floa
 }
 
 // rows x cols dot products, rows a multiple of 2, cols of 4.
-HWY_INLINE void dots(Block a, std::size_t rows, Block b, std::size_t cols, std::size_t width,
-                     float* out, std::size_t ldo) {
+inline HWY_NOINLINE void dots(Block a, std::size_t rows, Block b, std::size_t cols,
+                              std::size_t width, float* out, std::size_t ldo) {
   for (std::size_t i = 0; i < rows; i += 2) {
     for (std::size_t j = 0; j < cols; j += 4) {
       dot_2x4(a.at + i * a.ld, a.ld, b.at + j * b.ld, b.ld, width, out + i * ldo + j, ldo);
@@ -99,74 +103,101 @@ HWY_INLINE void dots(Block a, std::size_t rows, Block b, std::size_t cols, std::
   }
 }
 
-// The decayed rows of one vector of channels at a time.
-HWY_INLINE void scale_rows(const Block& alpha, const Block& q, const Block& k, std::size_t width,
-                           const ChunkFactors& f) {
+// Decays around one block of 4 tokens, one vector of channels.
+struct BlockDecay {
+  Vec before;  // over the chunk's earlier tokens
+  Vec after;   // over the chunk's later tokens
+  Vec since8;  // from row 8 to the block's start
+  Vec until8;  // from the block's end to row 7
+};
+
+// One token of a block: `row` is the decay from the block's first token on (inclusive), `col` the
+// decay after the token to the block's end.
+template <int kBlock>
+HWY_INLINE void scale_row(Vec k, Vec q, Vec row, Vec col, const BlockDecay& decay, std::size_t at,
+                          std::size_t at4, std::size_t at8, const ChunkFactors& f) {
+  const Vec kr = hn::Mul(k, row);
+  const Vec qr = hn::Mul(q, row);
+  const Vec kc = hn::Mul(k, col);
+  store(hn::Mul(kr, decay.before), f.kt + at);
+  store(hn::Mul(qr, decay.before), f.qt + at);
+  store(hn::Mul(kc, decay.after), f.kh + at);
+  if constexpr (kBlock < 2) {
+    store(hn::Mul(kc, decay.until8), f.kc8 + at8);
+  } else {
+    store(hn::Mul(kr, decay.since8), f.kr8 + at8);
+    store(hn::Mul(qr, decay.since8), f.qr8 + at8);
+  }
+  if constexpr (kBlock % 2 == 0) {
+    store(kc, f.kc4 + at4);
+  } else {
+    store(kr, f.kr4 + at4);
+    store(qr, f.qr4 + at4);
+  }
+}
+
+template <int kBlock>
+HWY_INLINE void scale_block(const Block& alpha, const Block& q, const Block& k,
+                            const BlockDecay& decay, std::size_t d, const ChunkFactors& f) {
+  const float* a = alpha.at + 4 * kBlock * alpha.ld + d;
+  const float* qi = q.at + 4 * kBlock * q.ld + d;
+  const float* ki = k.at + 4 * kBlock * k.ld + d;
   const std::size_t ld = f.ld_k;
+  const std::size_t at = 4 * kBlock * ld + d;
+  const std::size_t at4 = 4 * (kBlock / 2) * ld + d;
+  const std::size_t at8 = 4 * (kBlock % 2) * ld + d;
+  const Vec a1 = load(a + alpha.ld);
+  const Vec a2 = load(a + 2 * alpha.ld);
+  const Vec a3 = load(a + 3 * alpha.ld);
+  const Vec a23 = hn::Mul(a2, a3);
+  Vec row = load(a);
+  scale_row<kBlock>(load(ki), load(qi), row, hn::Mul(a1, a23), decay, at, at4, at8, f);
+  row = hn::Mul(row, a1);
+  scale_row<kBlock>(load(ki + k.ld), load(qi + q.ld), row, a23, decay, at + ld, at4 + ld, at8 + ld,
+                    f);
+  row = hn::Mul(row, a2);
+  scale_row<kBlock>(load(ki + 2 * k.ld), load(qi + 2 * q.ld), row, a3, decay, at + 2 * ld,
+                    at4 + 2 * ld, at8 + 2 * ld, f);
+  row = hn::Mul(row, a3);
+  scale_row<kBlock>(load(ki + 3 * k.ld), load(qi + 3 * q.ld), row, splat(1.0F), decay, at + 3 * ld,
+                    at4 + 3 * ld, at8 + 3 * ld, f);
+}
+
+// Decay over 4 tokens.
+HWY_INLINE Vec block_total(const float* alpha, std::size_t ld) {
+  return hn::Mul(hn::Mul(load(alpha), load(alpha + ld)),
+                 hn::Mul(load(alpha + 2 * ld), load(alpha + 3 * ld)));
+}
+
+HWY_INLINE void store_fade(Vec g_sum, Vec decay, std::size_t d, const ChunkFactors& f) {
+  const auto slow = hn::Lt(hn::Abs(g_sum), splat(0.34F));
+  store(hn::IfThenElse(slow, expm1_small(g_sum), decay), f.fade + d);
+  store(hn::IfThenElseZero(slow, splat(1.0F)), f.keep + d);
+}
+
+// The decayed rows, one vector of channels at a time.
+inline HWY_NOINLINE void scale_rows(const Block& alpha, const Block& q, const Block& k,
+                                    std::size_t width, const ChunkFactors& f) {
+  const Vec one = splat(1.0F);
   for (std::size_t d = 0; d < width; d += kLanes) {
-    Vec total[4];  // decay over each block of 4 tokens
-    for (std::size_t b = 0; b < 4; ++b) {
-      const float* a = alpha.at + 4 * b * alpha.ld + d;
-      total[b] = hn::Mul(hn::Mul(load(a), load(a + alpha.ld)),
-                         hn::Mul(load(a + 2 * alpha.ld), load(a + 3 * alpha.ld)));
-    }
-    Vec before = splat(1.0F);  // decay over the blocks before this one
-    for (std::size_t b = 0; b < 4; ++b) {
-      Vec after = splat(1.0F);
-      for (std::size_t later = 3; later > b; --later)
-        after = hn::Mul(after, total[later]);
-      const float* a = alpha.at + 4 * b * alpha.ld + d;
-      const Vec a1 = load(a + alpha.ld);
-      const Vec a2 = load(a + 2 * alpha.ld);
-      const Vec a3 = load(a + 3 * alpha.ld);
-      Vec row[4];  // from the block's first token on, inclusive
-      row[0] = load(a);
-      row[1] = hn::Mul(row[0], a1);
-      row[2] = hn::Mul(row[1], a2);
-      row[3] = hn::Mul(row[2], a3);
-      Vec col[4];  // after the token, to the block's end
-      col[3] = splat(1.0F);
-      col[2] = a3;
-      col[1] = hn::Mul(a2, a3);
-      col[0] = hn::Mul(a1, col[1]);
-      for (std::size_t r = 0; r < 4; ++r) {
-        const std::size_t i = 4 * b + r;
-        const Vec ki = load(k.at + i * k.ld + d);
-        const Vec qi = load(q.at + i * q.ld + d);
-        const Vec kr = hn::Mul(ki, row[r]);
-        const Vec qr = hn::Mul(qi, row[r]);
-        const Vec kc = hn::Mul(ki, col[r]);
-        store(hn::Mul(kr, before), f.kt + i * ld + d);
-        store(hn::Mul(qr, before), f.qt + i * ld + d);
-        store(hn::Mul(kc, after), f.kh + i * ld + d);
-        if (b == 0) {
-          store(hn::Mul(kc, total[1]), f.kc8 + r * ld + d);
-          store(kc, f.kc4 + r * ld + d);
-        } else if (b == 1) {
-          store(kc, f.kc8 + (4 + r) * ld + d);
-          store(kr, f.kr4 + r * ld + d);
-          store(qr, f.qr4 + r * ld + d);
-        } else if (b == 2) {
-          store(kr, f.kr8 + r * ld + d);
-          store(qr, f.qr8 + r * ld + d);
-          store(kc, f.kc4 + (4 + r) * ld + d);
-        } else {
-          store(hn::Mul(kr, total[2]), f.kr8 + (4 + r) * ld + d);
-          store(hn::Mul(qr, total[2]), f.qr8 + (4 + r) * ld + d);
-          store(kr, f.kr4 + (4 + r) * ld + d);
-          store(qr, f.qr4 + (4 + r) * ld + d);
-        }
-      }
-      before = hn::Mul(before, total[b]);
-    }
-    store(before, f.decay + d);
+    const Vec t0 = block_total(alpha.at + d, alpha.ld);
+    const Vec t1 = block_total(alpha.at + 4 * alpha.ld + d, alpha.ld);
+    const Vec t2 = block_total(alpha.at + 8 * alpha.ld + d, alpha.ld);
+    const Vec t3 = block_total(alpha.at + 12 * alpha.ld + d, alpha.ld);
+    const Vec t01 = hn::Mul(t0, t1);
+    const Vec t23 = hn::Mul(t2, t3);
+    scale_block<0>(alpha, q, k, {one, hn::Mul(t1, t23), one, t1}, d, f);
+    scale_block<1>(alpha, q, k, {t0, t23, one, one}, d, f);
+    scale_block<2>(alpha, q, k, {t01, t3, one, one}, d, f);
+    scale_block<3>(alpha, q, k, {hn::Mul(t01, t2), one, t2, one}, d, f);
+    store_fade(load(f.g_sum + d), hn::Mul(t01, t23), d, f);
   }
 }
 
 // A 4x4 diagonal block of both products, stepping the keys through the recurrence. Two sweeps keep
 // the sums of each in registers.
-HWY_INLINE void diagonal_4x4(Block alpha, Block q, Block k, std::size_t width, float* lo,
-                             float* n) {
+inline HWY_NOINLINE void diagonal_4x4(Block alpha, Block q, Block k, std::size_t width, float* lo,
+                                      float* n) {
   Vec n00 = zero(), n10 = zero(), n11 = zero(), n20 = zero(), n21 = zero(), n22 = zero();
   Vec n30 = zero(), n31 = zero(), n32 = zero(), n33 = zero();
   for (std::size_t d = 0; d < width; d += kLanes) {

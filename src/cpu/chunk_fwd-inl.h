@@ -2,6 +2,7 @@
 //   U = (I + lo)^-1 diag(beta) (v - kt S)    o = scale (qt S + n U)    S' = diag(decay) S + kh^T U
 // 6 K V + O(16 (K + V)) FLOPs per token and value head; S stays in the second-level cache.
 #include "cpu/chunk_load-inl.h"
+#include "cpu/prefetch.h"
 #include "cpu/value_tile-inl.h"
 
 #if defined(KDA_CPU_CHUNK_FWD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -36,12 +37,16 @@ inline ForwardScratch plan_forward(Planner* planner, const ChunkSizes& s) {
   return f;
 }
 
+// All value tiles of one chunk; `ahead` brings in the next chunk meanwhile.
 template <int kVecs>
-HWY_INLINE void forward_tile(const ForwardScratch& w, const ChunkSizes& s, std::size_t count,
-                             float scale, Block v, std::size_t at, float* o, std::size_t ld_o) {
-  const std::size_t rows = (count + kTileRows - 1) / kTileRows * kTileRows;
+HWY_INLINE void forward_tile(const ForwardScratch& w, const ChunkSizes& s, std::size_t rows,
+                             float scale, Block v, std::size_t at, float* o, std::size_t ld_o,
+                             Prefetcher* ahead, std::size_t lines) {
+  ahead->advance(lines);
   solve_tile<kVecs>(w.factors, s.k, rows, {v.at + at, v.ld}, w.s + at, s.ld_v, w.u + at, s.ld_v);
+  ahead->advance(lines);
   output_tile<kVecs>(w.factors, s.k, rows, scale, w.s + at, s.ld_v, w.u + at, s.ld_v, o + at, ld_o);
+  ahead->advance(lines);
   update_tile<kVecs>(w.factors, s.k_pad, rows, w.u + at, s.ld_v, w.s + at, s.ld_v);
 }
 
@@ -74,24 +79,32 @@ inline void forward_task(const ChunkForwardParams& params, const core::Problem& 
       if (params.h_kv.defined() && t % kStateBlockTokens == 0) {
         store_state(w.s, s.ld_v, params.h_kv, seq.first_block + t / kStateBlockTokens, hv);
       }
-      const ChunkRows rows =
-          load_chunk(head, gate, params.in, p, s, t, count, w.copies, w.factors.beta);
+      const ChunkRows rows = load_chunk(head, gate, params.in, p, s, t, count, w.copies, w.factors);
       chunk_factors({w.copies.alpha, s.ld_k}, rows.q, rows.k, s.k_pad, w.factors);
-      if (left > kChunk) {
-        prefetch_chunk(head, s, t + static_cast<std::int64_t>(kChunk),
-                       left - kChunk < kChunk ? left - kChunk : kChunk);
-      }
       const RowsOut chunk_out = out.from(t);
       const bool direct =
           chunk_out.plain_f32() && count == kChunk && s.v == s.v_pad && chunk_out.row > 0;
       float* o = direct ? reinterpret_cast<float*>(chunk_out.data) : w.o;
       const std::size_t ld_o = direct ? static_cast<std::size_t>(chunk_out.row) : s.ld_v;
+      Prefetcher ahead;
+      if (left > kChunk) {
+        const std::size_t next = left - kChunk < kChunk ? left - kChunk : kChunk;
+        const std::int64_t at = t + static_cast<std::int64_t>(kChunk);
+        ahead.add(head.q.from(at), next, s.k);
+        ahead.add(head.k.from(at), next, s.k);
+        ahead.add(head.g.from(at), next, s.k);
+        ahead.add(head.v.from(at), next, s.v);
+        ahead.add(out.from(at), next, s.v, true);
+      }
+      const std::size_t row_tiles = (count + kTileRows - 1) / kTileRows * kTileRows;
+      const std::size_t calls = 3 * (s.v_pad / kLanes + 1) / 2;
+      const std::size_t lines = ahead.lines() / calls + 1;
       std::size_t at = 0;
       for (; at + 2 * kLanes <= s.v_pad; at += 2 * kLanes) {
-        forward_tile<2>(w, s, count, scale, rows.v, at, o, ld_o);
+        forward_tile<2>(w, s, row_tiles, scale, rows.v, at, o, ld_o, &ahead, lines);
       }
       for (; at < s.v_pad; at += kLanes) {
-        forward_tile<1>(w, s, count, scale, rows.v, at, o, ld_o);
+        forward_tile<1>(w, s, row_tiles, scale, rows.v, at, o, ld_o, &ahead, lines);
       }
       if (!direct) store_rows(w.o, s.ld_v, count, s.v, chunk_out);
     }

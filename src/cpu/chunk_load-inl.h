@@ -41,29 +41,30 @@ struct ChunkRows {
   Block q, k, v, g;
 };
 
-// Rows [t, t + count) of a head; missing rows of the chunk are 0. Fills alpha and f.beta.
-HWY_INLINE ChunkRows load_chunk(const HeadInputs& head, const HeadGate& gate,
-                                const OperatorInputs& in, const core::Problem& p,
-                                const ChunkSizes& s, std::int64_t t, std::size_t count,
-                                const ChunkCopies& c, float* beta) {
+// Rows [t, t + count) of a head; missing rows of the chunk are 0. Fills c.alpha, f.beta
+// and f.g_sum.
+inline HWY_NOINLINE ChunkRows load_chunk(const HeadInputs& head, const HeadGate& gate,
+                                         const OperatorInputs& in, const core::Problem& p,
+                                         const ChunkSizes& s, std::int64_t t, std::size_t count,
+                                         const ChunkCopies& c, const ChunkFactors& f) {
+  float* beta = f.beta;
   ChunkRows rows;
+  // q and k are read channel by channel later, so they are always packed: with a power-of-two
+  // token stride all rows of a tensor share a few cache sets.
+  load_rows(head.q.from(t), count, s.k, s.k_pad, c.q, s.ld_k);
+  load_rows(head.k.from(t), count, s.k, s.k_pad, c.k, s.ld_k);
   if (in.qk_l2norm) {
     const bool bf16 = p.io == DType::kBF16;
-    load_rows(head.q.from(t), count, s.k, s.k_pad, c.q, s.ld_k);
-    load_rows(head.k.from(t), count, s.k, s.k_pad, c.k, s.ld_k);
     normalise_rows(c.q, s.ld_k, count, s.k_pad, bf16, c.q_rstd);
     normalise_rows(c.k, s.ld_k, count, s.k_pad, bf16, c.k_rstd);
-    fill_rows(c.q + count * s.ld_k, s.ld_k, kChunk - count, s.k_pad, 0.0F);
-    fill_rows(c.k + count * s.ld_k, s.ld_k, kChunk - count, s.k_pad, 0.0F);
-    rows.q = {c.q, s.ld_k};
-    rows.k = {c.k, s.ld_k};
-  } else {
-    rows.q = block_of(head.q.from(t), count, kChunk, s.k, s.k_pad, c.q, s.ld_k);
-    rows.k = block_of(head.k.from(t), count, kChunk, s.k, s.k_pad, c.k, s.ld_k);
   }
+  fill_rows(c.q + count * s.ld_k, s.ld_k, kChunk - count, s.k_pad, 0.0F);
+  fill_rows(c.k + count * s.ld_k, s.ld_k, kChunk - count, s.k_pad, 0.0F);
+  rows.q = {c.q, s.ld_k};
+  rows.k = {c.k, s.ld_k};
   rows.v = block_of(head.v.from(t), count, kChunk, s.v, s.v_pad, c.v, s.ld_v);
   rows.g = block_of(head.g.from(t), count, count, s.k, s.k_pad, c.g, s.ld_k);
-  decay_rows(rows.g, gate, count, s.k_pad, c.alpha, s.ld_k);
+  decay_rows(rows.g, gate, count, s.k_pad, c.alpha, s.ld_k, f.g_sum);
 
   for (std::size_t i = 0; i < kChunk; ++i) {
     beta[i] = i < count ? load_element(head.beta.from(t + static_cast<std::int64_t>(i)).data,
@@ -79,14 +80,6 @@ HWY_INLINE ChunkRows load_chunk(const HeadInputs& head, const HeadGate& gate,
       beta[i] = 0.0F;
   }
   return rows;
-}
-
-HWY_INLINE void prefetch_chunk(const HeadInputs& head, const ChunkSizes& s, std::int64_t t,
-                               std::size_t count) {
-  prefetch_rows(head.q.from(t), count, s.k);
-  prefetch_rows(head.k.from(t), count, s.k);
-  prefetch_rows(head.g.from(t), count, s.k);
-  prefetch_rows(head.v.from(t), count, s.v);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -32,16 +32,21 @@ struct HeadGate {
 // One chunk's key-side arrays. Rows of [.][ld_k] have `width` valid elements.
 struct ChunkFactors {
   std::size_t ld_k;
-  float* kt;      // [16][ld_k]
-  float* qt;      // [16][ld_k]
-  float* kh;      // [16][ld_k]
-  float* kr8;     // [8][ld_k] rows 8..15 from row 8 on
-  float* qr8;     // [8][ld_k]
-  float* kc8;     // [8][ld_k] rows 0..7 to row 7
-  float* kr4;     // [8][ld_k] rows 4..7 from row 4 on, rows 12..15 from row 12 on
-  float* qr4;     // [8][ld_k]
-  float* kc4;     // [8][ld_k] rows 0..3 to row 3, rows 8..11 to row 11
-  float* decay;   // [ld_k] over the whole chunk
+  float* kt;     // [16][ld_k]
+  float* qt;     // [16][ld_k]
+  float* kh;     // [16][ld_k]
+  float* kr8;    // [8][ld_k] rows 8..15 from row 8 on
+  float* qr8;    // [8][ld_k]
+  float* kc8;    // [8][ld_k] rows 0..7 to row 7
+  float* kr4;    // [8][ld_k] rows 4..7 from row 4 on, rows 12..15 from row 12 on
+  float* qr4;    // [8][ld_k]
+  float* kc4;    // [8][ld_k] rows 0..3 to row 3, rows 8..11 to row 11
+  float* g_sum;  // [ld_k] natural-log decay over the whole chunk
+  // The chunk's decay of a state is s * fade + s * keep: keep = 1 and fade = expm1(g_sum) where
+  // little decays, else keep = 0. Rounding exp(g) to f32 alone would be the same relative error at
+  // every chunk and grow with their number.
+  float* fade;    // [ld_k]
+  float* keep;    // [ld_k]
   float* lo_neg;  // [16][16] minus the strict lower triangle
   float* n;       // [16][16] lower triangle with diagonal
   float* beta;    // [16]
@@ -56,7 +61,9 @@ inline ChunkFactors plan_factors(Planner* planner, std::size_t ld_k) {
   for (float** rows : {&f.kr8, &f.qr8, &f.kc8, &f.kr4, &f.qr4, &f.kc4}) {
     *rows = planner->floats(kChunk / 2 * ld_k);
   }
-  f.decay = planner->floats(ld_k);
+  f.g_sum = planner->floats(ld_k);
+  f.fade = planner->floats(ld_k);
+  f.keep = planner->floats(ld_k);
   f.lo_neg = planner->floats(kChunk * kChunk);
   f.n = planner->floats(kChunk * kChunk);
   f.beta = planner->floats(kChunk);

@@ -14,22 +14,32 @@ namespace kda::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2
+HWY_INLINE Vec exp_tail(Vec r) {
+  Vec p = splat(1.381459878757596e-3F);
+  p = hn::MulAdd(p, r, splat(8.368716575205326e-3F));
+  p = hn::MulAdd(p, r, splat(4.166838899254799e-2F));
+  p = hn::MulAdd(p, r, splat(1.666652113199234e-1F));
+  return hn::MulAdd(p, r, splat(4.999999403953552e-1F));
+}
+
+// e^x - 1 for |x| <= ln(2)/2
+HWY_INLINE Vec expm1_small(Vec x) { return hn::MulAdd(hn::Mul(x, x), exp_tail(x), x); }
+
 // e^x: inf above 88.73, 0 below -104, NaN stays NaN. |r| <= ln(2)/2, fit error 3e-9.
 HWY_INLINE Vec exp(Vec x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
   const Vec clamped = hn::Min(hn::Max(x, splat(-104.0F)), splat(89.0F));
-  const Vec n = hn::Round(hn::Mul(clamped, splat(1.44269504F)));
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low mantissa bits.
+  const Vec magic = splat(12582912.0F);
+  const Vec shifted = hn::MulAdd(clamped, splat(1.44269504F), magic);
+  const Vec n = hn::Sub(shifted, magic);
   Vec r = hn::NegMulAdd(n, splat(0.693145752F), clamped);  // 13-bit head: n * head is exact
   r = hn::NegMulAdd(n, splat(1.42860677e-6F), r);
-  Vec p = splat(1.381459878757596e-3F);
-  p = hn::MulAdd(p, r, splat(8.368716575205326e-3F));
-  p = hn::MulAdd(p, r, splat(4.166838899254799e-2F));
-  p = hn::MulAdd(p, r, splat(1.666652113199234e-1F));
-  p = hn::MulAdd(p, r, splat(4.999999403953552e-1F));
-  p = hn::MulAdd(hn::Mul(r, r), p, hn::Add(r, splat(1.0F)));
+  const Vec p = hn::MulAdd(hn::Mul(r, r), exp_tail(r), hn::Add(r, splat(1.0F)));
   // 2^n in two factors: n runs from -150 to 128.
-  const auto whole = hn::ConvertTo(di, n);
+  const auto whole = hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4b400000));
   const auto first = hn::ShiftRight<1>(whole);
   const auto second = hn::Sub(whole, first);
   const auto bias = hn::Set(di, 127);

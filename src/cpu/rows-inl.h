@@ -55,8 +55,8 @@ HWY_INLINE void store_element(float x, std::byte* p, DType dtype) {
 }
 
 // `count` rows of n elements into dst (rows `ld` apart); elements n..width are set to 0.
-HWY_INLINE void load_rows(const Rows& src, std::size_t count, std::size_t n, std::size_t width,
-                          float* dst, std::size_t ld) {
+inline HWY_NOINLINE void load_rows(const Rows& src, std::size_t count, std::size_t n,
+                                   std::size_t width, float* dst, std::size_t ld) {
   const std::size_t whole = src.step == 1 ? n / kLanes * kLanes : 0;
   const auto size = static_cast<std::int64_t>(size_of(src.dtype));
   for (std::size_t t = 0; t < count; ++t) {
@@ -79,8 +79,8 @@ HWY_INLINE void load_rows(const Rows& src, std::size_t count, std::size_t n, std
   }
 }
 
-HWY_INLINE void store_rows(const float* src, std::size_t ld, std::size_t count, std::size_t n,
-                           const RowsOut& dst) {
+inline HWY_NOINLINE void store_rows(const float* src, std::size_t ld, std::size_t count,
+                                    std::size_t n, const RowsOut& dst) {
   const std::size_t whole = dst.step == 1 ? n / kLanes * kLanes : 0;
   const auto size = static_cast<std::int64_t>(size_of(dst.dtype));
   for (std::size_t t = 0; t < count; ++t) {
@@ -125,18 +125,6 @@ HWY_INLINE Block block_of(const Rows& src, std::size_t count, std::size_t total,
   load_rows(src, count, n, width, copy, ld);
   fill_rows(copy + count * ld, ld, total - count, width, 0.0F);
   return {copy, ld};
-}
-
-// Asks for the rows of a coming chunk; one line each 64 bytes.
-HWY_INLINE void prefetch_rows(const Rows& src, std::size_t count, std::size_t n) {
-  if (src.step != 1) return;
-  const auto size = static_cast<std::int64_t>(size_of(src.dtype));
-  const std::size_t bytes = n * static_cast<std::size_t>(size);
-  for (std::size_t t = 0; t < count; ++t) {
-    const std::byte* row = src.data + static_cast<std::int64_t>(t) * src.row * size;
-    for (std::size_t i = 0; i < bytes; i += 64)
-      hwy::Prefetch(row + i);
-  }
 }
 
 }  // namespace HWY_NAMESPACE

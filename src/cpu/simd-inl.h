@@ -64,43 +64,97 @@ HWY_INLINE void store_sums(Vec a, Vec b, Vec c, Vec d, float* out) {
 }
 #endif
 
-// A register tile of kRows x (kVecs * kLanes) results.
-template <int kRows, int kVecs>
-struct Tile {
-  Vec at[kRows][kVecs];
+// One or two vectors side by side. Named members, not arrays: GCC keeps arrays of vectors on the
+// stack as soon as one loop over them is not unrolled early.
+template <int kVecs>
+struct Row;
 
-  HWY_INLINE void clear() {
-    for (int m = 0; m < kRows; ++m)
-      for (int n = 0; n < kVecs; ++n)
-        at[m][n] = zero();
+template <>
+struct Row<1> {
+  Vec a;
+  static HWY_INLINE Row zeros() { return {zero()}; }
+  static HWY_INLINE Row from(const float* p) { return {load(p)}; }
+  HWY_INLINE void write(float* p) const { store(a, p); }
+  HWY_INLINE void add(Row y) { a = hn::Add(a, y.a); }
+  HWY_INLINE void scale(Vec x) { a = hn::Mul(a, x); }
+  HWY_INLINE void multiply(Row y) { a = hn::Mul(a, y.a); }
+  HWY_INLINE void add_product(Vec x, Row y) { a = hn::MulAdd(x, y.a, a); }
+  // this * (x + y)
+  HWY_INLINE void fade(Vec x, Vec y) { a = hn::MulAdd(a, x, hn::Mul(a, y)); }
+  HWY_INLINE void fade(Row x, Row y) { a = hn::MulAdd(a, x.a, hn::Mul(a, y.a)); }
+  // x * (y - this)
+  HWY_INLINE void scaled_difference(Vec x, Row y) { a = hn::Mul(x, hn::Sub(y.a, a)); }
+};
+
+template <>
+struct Row<2> {
+  Vec a, b;
+  static HWY_INLINE Row zeros() { return {zero(), zero()}; }
+  static HWY_INLINE Row from(const float* p) { return {load(p), load(p + kLanes)}; }
+  HWY_INLINE void write(float* p) const {
+    store(a, p);
+    store(b, p + kLanes);
   }
-  HWY_INLINE void read(const float* p, std::size_t ld) {
-    for (int m = 0; m < kRows; ++m)
-      for (int n = 0; n < kVecs; ++n)
-        at[m][n] =
-            load(p + static_cast<std::size_t>(m) * ld + static_cast<std::size_t>(n) * kLanes);
+  HWY_INLINE void add(Row y) {
+    a = hn::Add(a, y.a);
+    b = hn::Add(b, y.b);
+  }
+  HWY_INLINE void scale(Vec x) {
+    a = hn::Mul(a, x);
+    b = hn::Mul(b, x);
+  }
+  HWY_INLINE void multiply(Row y) {
+    a = hn::Mul(a, y.a);
+    b = hn::Mul(b, y.b);
+  }
+  HWY_INLINE void add_product(Vec x, Row y) {
+    a = hn::MulAdd(x, y.a, a);
+    b = hn::MulAdd(x, y.b, b);
+  }
+  HWY_INLINE void fade(Vec x, Vec y) {
+    a = hn::MulAdd(a, x, hn::Mul(a, y));
+    b = hn::MulAdd(b, x, hn::Mul(b, y));
+  }
+  HWY_INLINE void fade(Row x, Row y) {
+    a = hn::MulAdd(a, x.a, hn::Mul(a, y.a));
+    b = hn::MulAdd(b, x.b, hn::Mul(b, y.b));
+  }
+  HWY_INLINE void scaled_difference(Vec x, Row y) {
+    a = hn::Mul(x, hn::Sub(y.a, a));
+    b = hn::Mul(x, hn::Sub(y.b, b));
+  }
+};
+
+// A register tile of 4 rows by kVecs vectors.
+template <int kVecs>
+struct Tile {
+  Row<kVecs> r0, r1, r2, r3;
+
+  static HWY_INLINE Tile zeros() {
+    const auto z = Row<kVecs>::zeros();
+    return {z, z, z, z};
+  }
+  static HWY_INLINE Tile from(const float* p, std::size_t ld) {
+    return {Row<kVecs>::from(p), Row<kVecs>::from(p + ld), Row<kVecs>::from(p + 2 * ld),
+            Row<kVecs>::from(p + 3 * ld)};
   }
   HWY_INLINE void write(float* p, std::size_t ld) const {
-    for (int m = 0; m < kRows; ++m)
-      for (int n = 0; n < kVecs; ++n)
-        store(at[m][n],
-              p + static_cast<std::size_t>(m) * ld + static_cast<std::size_t>(n) * kLanes);
+    r0.write(p);
+    r1.write(p + ld);
+    r2.write(p + 2 * ld);
+    r3.write(p + 3 * ld);
   }
 
   // += A B with A(m, d) = a[m * a_row + d * a_col], B(d, n) = b[d * b_row + n].
-  HWY_INLINE void multiply_add(const float* HWY_RESTRICT a, std::size_t a_row, std::size_t a_col,
-                               const float* HWY_RESTRICT b, std::size_t b_row, std::size_t depth) {
+  HWY_INLINE void add_product(const float* HWY_RESTRICT a, std::size_t a_row, std::size_t a_col,
+                              const float* HWY_RESTRICT b, std::size_t b_row, std::size_t depth) {
+    const float* a2 = a + 2 * a_row;
     for (std::size_t d = 0; d < depth; ++d) {
-      Vec right[kVecs];
-      for (int n = 0; n < kVecs; ++n)
-        right[n] = load(b + static_cast<std::size_t>(n) * kLanes);
-      for (int m = 0; m < kRows; ++m) {
-        const Vec left = splat(a[static_cast<std::size_t>(m) * a_row]);
-        for (int n = 0; n < kVecs; ++n)
-          at[m][n] = hn::MulAdd(left, right[n], at[m][n]);
-      }
-      a += a_col;
-      b += b_row;
+      const auto right = Row<kVecs>::from(b + d * b_row);
+      r0.add_product(splat(a[d * a_col]), right);
+      r1.add_product(splat(a[d * a_col + a_row]), right);
+      r2.add_product(splat(a2[d * a_col]), right);
+      r3.add_product(splat(a2[d * a_col + a_row]), right);
     }
   }
 };
