@@ -1,12 +1,13 @@
 // Operators without a derivative: their outputs say so when someone differentiates them, instead of
 // passing zeros. That covers the second derivative, since the `_bwd` operators are among them.
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <string>
+#include <vector>
 
 #include "binding/stack.h"
 
@@ -58,6 +59,23 @@ void forbid_backward(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* 
   }
 }
 
+// Raises the version of what an in-place operator wrote, also where autograd is not involved.
+void bump_versions(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const std::size_t first = stack->size() - arguments.size();
+  std::vector<at::Tensor> written;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* alias = arguments[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) written.push_back((*stack)[first + i].toTensor());
+  }
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    op.callBoxed(stack);
+  }
+  for (const at::Tensor& tensor : written)
+    torch::autograd::increment_version(tensor);
+}
+
 // In-place operators record nothing at all, so a call that autograd watches is refused.
 void forbid_recording(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
@@ -81,9 +99,9 @@ TORCH_LIBRARY_IMPL(kda, Autograd, m) {
   }
 }
 
-TORCH_LIBRARY_IMPL(kda, ADInplaceOrView, m) {  // raises the version of what they write
+TORCH_LIBRARY_IMPL(kda, ADInplaceOrView, m) {
   for (const char* name : {"recurrent_out", "recurrent_pool", "recurrent_pool_out"}) {
-    m.impl(name, torch::autograd::autogradNotImplementedInplaceOrViewFallback());
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&bump_versions>());
   }
 }
 

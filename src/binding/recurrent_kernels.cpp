@@ -23,6 +23,20 @@ void check_ranks(const KdaArguments& a) {
   }
 }
 
+// The library calls the output "o"; the caller named it "out".
+void check_out(const at::Tensor& out, const KdaArguments& a) {
+  const auto text = [](const at::Tensor& tensor, at::ScalarType dtype) {
+    std::string shape = "[";
+    for (const std::int64_t extent : tensor.sizes()) {
+      shape += (shape.size() > 1 ? "," : "") + std::to_string(extent);
+    }
+    return shape + "] " + c10::toString(dtype);
+  };
+  if (out.sizes() == a.v.sizes() && out.scalar_type() == a.q.scalar_type()) return;
+  fail_argument("out: expected " + text(a.v, a.q.scalar_type()) + " (the shape of v), given " +
+                text(out, out.scalar_type()));
+}
+
 void run(const KdaArguments& a, RecurrentForwardParams* params, const at::Tensor& out) {
   Launch launch = make_launch(a.backend, a.q);
   const Inputs inputs = make_inputs(a, /*recurrent=*/true);
@@ -101,6 +115,7 @@ void recurrent_out(const c10::OperatorHandle&, Stack* stack) {
     const KdaArguments a = arguments_at(*stack, first + 1);
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
+    check_out(out, a);
     at::Tensor state = run_with_state(a, out);
     return_values(stack, count, std::move(state));
   });
@@ -133,6 +148,7 @@ void recurrent_pool_out(const c10::OperatorHandle&, Stack* stack) {
     const KdaArguments a = arguments_at(*stack, first + 4);
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
+    check_out(out, a);
     run_with_pool(a, pool, out);
     torch::jit::drop(*stack, count);
   });

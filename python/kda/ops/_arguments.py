@@ -61,9 +61,7 @@ def _check_offsets(
     if cu_seqlens_cpu is None:
         return
     if cu_seqlens is None:
-        raise ValueError(
-            f"{function}: cu_seqlens_cpu is a copy of cu_seqlens, which is missing"
-        )
+        raise ValueError(f"{function}: cu_seqlens_cpu is a copy of cu_seqlens, which is missing")
     if cu_seqlens_cpu.shape != cu_seqlens.shape:
         raise ValueError(
             f"{function}: cu_seqlens_cpu: expected the shape of cu_seqlens "
@@ -108,9 +106,7 @@ def native_options(
                     f"{function}: {name} is a parameter of the gate, which was not asked for "
                     "(use_gate_in_kernel=False: g is the decay itself)"
                 )
-        lower_bound = (
-            None  # describes the gate; a caller who computed g may still state it
-        )
+        lower_bound = None  # describes the gate; a caller who computed g may still state it
     elif safe_gate and lower_bound is None:
         raise ValueError(
             f"{function}: safe_gate with use_gate_in_kernel needs lower_bound (it selects the "

@@ -153,9 +153,7 @@ def _with_states(
             "torch.inference_mode()"
         )
     if disable_recompute:
-        raise ValueError(
-            "chunk_kda: return_intermediate_states needs disable_recompute=False"
-        )
+        raise ValueError("chunk_kda: return_intermediate_states needs disable_recompute=False")
     if options["chunk"] != _STATE_BLOCK:
         raise ValueError(
             f"chunk_kda: return_intermediate_states gives the state at every {_STATE_BLOCK}th "
@@ -166,9 +164,7 @@ def _with_states(
     if cu_seqlens is None:
         h = h.unflatten(0, (q.shape[0], -1)) if q.shape[0] else h.unsqueeze(1)
     else:
-        blocks = (cu_seqlens.diff() + (_STATE_BLOCK - 1)).div(
-            _STATE_BLOCK, rounding_mode="floor"
-        )
+        blocks = (cu_seqlens.diff() + (_STATE_BLOCK - 1)).div(_STATE_BLOCK, rounding_mode="floor")
         h = h[: int(blocks.sum())].unsqueeze(0)
     if options["state_v_first"]:
         h = h.transpose(-1, -2)

@@ -119,10 +119,6 @@ def _bias_matrix(
 ) -> torch.Tensor | None:
     if dt_bias is None:
         return None
-    if (
-        dt_bias.ndim != 2
-        and g.ndim == 4
-        and dt_bias.numel() == g.shape[-2] * g.shape[-1]
-    ):
+    if dt_bias.ndim != 2 and g.ndim == 4 and dt_bias.numel() == g.shape[-2] * g.shape[-1]:
         dt_bias = dt_bias.reshape(g.shape[-2:])
     return dt_bias.to(wide)

@@ -32,9 +32,7 @@ def naive_recurrent_kda(
     Returns:
         ``(o, final_state)``: o [B, T, HV, V] in the dtype of v; final_state or None.
     """
-    query, key, value, decay, step, state = _prepared(
-        q, k, v, g, beta, scale, initial_state
-    )
+    query, key, value, decay, step, state = _prepared(q, k, v, g, beta, scale, initial_state)
     outputs = []
     for t in range(q.shape[1]):
         state = decay[:, t].exp()[..., None] * state
@@ -63,9 +61,7 @@ def naive_chunk_kda(
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size: expected >= 1, given {chunk_size}")
-    query, key, value, decay, step, state = _prepared(
-        q, k, v, g, beta, scale, initial_state
-    )
+    query, key, value, decay, step, state = _prepared(q, k, v, g, beta, scale, initial_state)
     outputs = []
     for begin in range(0, q.shape[1], chunk_size):
         # [B, HV, L, ...]: one chunk, heads before tokens
@@ -93,13 +89,9 @@ def _prepared(
     batch, _, heads, key_dim = q.shape
     value_heads, value_dim = v.shape[2:]
     if value_heads % heads:
-        raise ValueError(
-            f"v: expected HV to be a multiple of H={heads}, given HV={value_heads}"
-        )
+        raise ValueError(f"v: expected HV to be a multiple of H={heads}, given HV={value_heads}")
     group = value_heads // heads
-    query = q.to(wide).repeat_interleave(group, dim=2) * (
-        key_dim**-0.5 if scale is None else scale
-    )
+    query = q.to(wide).repeat_interleave(group, dim=2) * (key_dim**-0.5 if scale is None else scale)
     key = k.to(wide).repeat_interleave(group, dim=2)
     if initial_state is None:
         state = query.new_zeros(batch, value_heads, key_dim, value_dim)

@@ -138,15 +138,11 @@ def fused_recurrent_kda_fwd(
     )
     tensors = (q, k, v, g, _ready_beta(beta, v, options))
     if num_accepted_tokens is not None and ssm_state_indices is None:
-        raise ValueError(
-            f"{name}: num_accepted_tokens needs ssm_state_indices [N, Tmax]"
-        )
+        raise ValueError(f"{name}: num_accepted_tokens needs ssm_state_indices [N, Tmax]")
 
     if inplace_final_state:
         if initial_state is None:
-            raise ValueError(
-                f"{name}: inplace_final_state writes into initial_state, given None"
-            )
+            raise ValueError(f"{name}: inplace_final_state writes into initial_state, given None")
         slots = ssm_state_indices
         if slots is None:
             slots = _all_slots(name, initial_state, q, cu_seqlens)
@@ -154,9 +150,7 @@ def fused_recurrent_kda_fwd(
         return o, initial_state
 
     if ssm_state_indices is None:
-        options.update(
-            initial_state=initial_state, output_final_state=output_final_state
-        )
+        options.update(initial_state=initial_state, output_final_state=output_final_state)
         if out is None:
             out, state = torch.ops.kda.recurrent(*tensors, **options)
         else:
@@ -164,9 +158,7 @@ def fused_recurrent_kda_fwd(
         return out, state if output_final_state else None
 
     if initial_state is None:
-        raise ValueError(
-            f"{name}: ssm_state_indices select rows of initial_state, given None"
-        )
+        raise ValueError(f"{name}: ssm_state_indices select rows of initial_state, given None")
     start = _start_states(initial_state, ssm_state_indices, num_accepted_tokens)
     if not output_final_state:
         options.update(initial_state=start, output_final_state=False)
@@ -185,21 +177,19 @@ _ALSO = ("safe_gate", "transpose_state_layout")
 
 def _refuse_unknown(function: str, kwargs: dict[str, Any]) -> None:
     unknown = [name for name in kwargs if name not in _ALSO]
-    if unknown:
-        refuse_unknown(
-            function, unknown, [name for name in KEYWORDS if name != "chunk_size"]
-        )
+    if not unknown:
+        return
+    known = [name for name in KEYWORDS if name not in ("chunk_size", "cu_seqlens_cpu")]
+    if function == "fused_recurrent_kda_fwd":
+        known += ["inplace_final_state", "num_accepted_tokens", "out", "ssm_state_indices"]
+    refuse_unknown(function, unknown, known)
 
 
-def _ready_beta(
-    beta: torch.Tensor, v: torch.Tensor, options: dict[str, Any]
-) -> torch.Tensor:
+def _ready_beta(beta: torch.Tensor, v: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
     """A step size per value channel is not activated by the operator, so it is done here."""
     if beta.ndim != v.ndim or not options["beta_is_logit"]:
         return beta
-    ready = torch.sigmoid(
-        beta.double() if beta.dtype == torch.float64 else beta.float()
-    )
+    ready = torch.sigmoid(beta.double() if beta.dtype == torch.float64 else beta.float())
     ready = ready * options["beta_max"]
     options.update(beta_is_logit=False, beta_max=1.0)
     return ready
@@ -226,12 +216,8 @@ def _run_pool(
     out: torch.Tensor | None,
 ) -> torch.Tensor:
     if out is None:
-        return torch.ops.kda.recurrent_pool(
-            pool, slots, num_accepted, *tensors, **options
-        )
-    torch.ops.kda.recurrent_pool_out(
-        out, pool, slots, num_accepted, *tensors, **options
-    )
+        return torch.ops.kda.recurrent_pool(pool, slots, num_accepted, *tensors, **options)
+    torch.ops.kda.recurrent_pool_out(out, pool, slots, num_accepted, *tensors, **options)
     return out
 
 
@@ -265,9 +251,7 @@ def _token_states(
     else:
         first = cu_seqlens[:-1].long()
         lengths = cu_seqlens.diff().long()
-        steps = torch.arange(
-            max(int(lengths.max()), 1) if len(lengths) else 1, device=q.device
-        )
+        steps = torch.arange(max(int(lengths.max()), 1) if len(lengths) else 1, device=q.device)
         slots = torch.where(steps < lengths[:, None], first[:, None] + steps, -1)
     used = lengths > 0
     states[first[used]] = start[used]
