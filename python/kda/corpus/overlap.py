@@ -21,14 +21,18 @@ def tokens(text: str, lang: str) -> Sequence[str]:
 
 def grams(text: str, lang: str) -> Iterator[str]:
     """n-grams of ``text``; a shorter text is one gram of its own, marked as whole."""
-    parts = tokens(text, lang)
+    return _grams(tokens(text, lang), lang)
+
+
+def _grams(parts: Sequence[str], lang: str) -> Iterator[str]:
     size, glue = (EN_GRAM, " ") if lang == "en" else (ZH_GRAM, "")
     if len(parts) < size:
         if parts:
             yield "=" + glue.join(parts)
         return
     for start in range(len(parts) - size + 1):
-        yield glue.join(parts[start : start + size])
+        part = parts[start : start + size]
+        yield part if isinstance(part, str) else glue.join(part)
 
 
 class OverlapIndex:
@@ -46,10 +50,18 @@ class OverlapIndex:
             for lang, text in (("en", en), ("zh", zh)):
                 for gram in grams(text, lang):
                     self._owners[lang][gram].append(number)
+        # Every English gram's longest word: a line without any of them needs no closer look.
+        self._keywords = {
+            max(gram.removeprefix("=").split(), key=len) for gram in self._owners["en"]
+        }
 
     def hits(self, text: str, lang: str) -> bool:
+        """Whether ``text`` touches any protected pair."""
         table = self._owners[lang]
-        return bool(table) and any(gram in table for gram in grams(text, lang))
+        parts = tokens(text, lang)
+        if not table or (lang == "en" and self._keywords.isdisjoint(parts)):
+            return False
+        return any(gram in table for gram in _grams(parts, lang))
 
     def owners(self, text: str, lang: str) -> set[int]:
         """Numbers of the protected pairs that ``text`` touches."""

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kda.corpus import build as build_module
 from kda.corpus import debian, evalset, output
@@ -79,6 +81,14 @@ def test_overlap_index_finds_shared_runs_and_short_equals() -> None:
     assert index.hits("短句子！", "zh")
     assert not index.hits("很短句子", "zh")
     assert index.owners("yes we can", "en") == {1}
+
+
+@given(st.lists(st.lists(st.sampled_from(["ab", "cd", "efg", "hij"]), max_size=20), max_size=4))
+def test_hits_agrees_with_owners(rows: list[list[str]]) -> None:
+    *protected, text = [" ".join(row) for row in [*rows, ["ab", "cd"] * 6]]
+    index = OverlapIndex((line, "") for line in protected)
+    for line in [text, *protected, "ab cd"]:
+        assert index.hits(line, "en") == bool(index.owners(line, "en"))
 
 
 def assemble(folder: Path, protected: list[Pair], **options: object) -> Assembler:
