@@ -51,7 +51,7 @@ def default_cache() -> Path:
     return Path(base) / "kda" / "corpus"
 
 
-def parser(program: str = "python -m kda.corpus") -> argparse.ArgumentParser:
+def parser(program: str) -> argparse.ArgumentParser:
     root = _Parser(prog=program, description=_DESCRIPTION)
     verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser, required=True)
     build = verbs.add_parser(
@@ -219,7 +219,8 @@ _VERBS = {"build": _build, "inspect": _inspect, "verify": _verify, "floors": _fl
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    arguments = parser().parse_args(argv)
+    # `kda data` runs this module and names itself, so that usage lines show what was typed.
+    arguments = parser(os.environ.get("KDA_PROGRAM", "python -m kda.corpus")).parse_args(argv)
     try:
         return _VERBS[arguments.verb](arguments)
     except UsageError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +15,12 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def _leave_signals_to_parent() -> None:
+    # Ctrl-C reaches the whole process group; only the parent should speak.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def bounded_map(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Iterator[Result]:
@@ -22,7 +29,7 @@ def bounded_map(
         yield from map(function, items)
         return
     waiting: deque[Future[Result]] = deque()
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, initializer=_leave_signals_to_parent) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))

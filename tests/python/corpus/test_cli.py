@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -172,3 +174,44 @@ def test_floors_of_a_set(run_cli: RunCli, tmp_path: Path) -> None:
     assert "BLEU   0.00" in scores["test", "en2zh", "copy"]
     assert "tok:zh" in out
     assert run_cli("floors", tmp_path, "--set", "nothing")[0] == 1
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_leaves_nothing(tmp_path: Path, number: signal.Signals, expected: int) -> None:
+    source = tmp_path / "big.txt"
+    source.write_text("A line of the large file that takes a while to read.\n\n" * 600_000)
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "kda.corpus",
+            "build",
+            "--input",
+            str(source),
+            "--out",
+            str(tmp_path / "out"),
+            "--jobs",
+            "2",
+        ],
+        env={"PYTHONPATH": str(Path(__file__).resolve().parents[3] / "python"), "PATH": "/usr/bin"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".out.building-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == expected
+    assert "Traceback" not in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["big.txt"]
+
+
+def test_usage_names_the_program_that_was_typed(
+    run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDA_PROGRAM", "kda data")
+    code, out, _ = run_cli("build", "--help")
+    assert code == 0
+    assert out.startswith("usage: kda data build ")
