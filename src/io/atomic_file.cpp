@@ -27,7 +27,8 @@ std::filesystem::path parent_or_here(const std::filesystem::path& path) {
 /// Unique among the processes and threads that may write the same file.
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   static std::atomic<unsigned> counter{0};
-  std::string name = "." + path.filename().string();
+  std::string name(".");
+  name += path.filename().string();
   name += kTemporaryMark;
   name += std::to_string(::getpid()) + "-" + std::to_string(counter.fetch_add(1));
   return parent_or_here(path) / name;

@@ -1,6 +1,6 @@
 #include "io/json.h"
 
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "io/atomic_file.h"
@@ -10,57 +10,100 @@
 namespace kda::io {
 namespace {
 
-/// The parser keeps the last of two equal keys and nests without end, so both are checked in its
-/// callback.
+[[noreturn]] void fail(std::string_view what, const std::string& reason) {
+  throw Error(ErrorCode::kIo, std::string(what) + ": " + reason);
+}
+
+/// Builds the value from the parser's events. The library's own builder keeps the last of two equal
+/// keys and nests without end; with a callback it also takes quadratic time for many objects in
+/// one.
 template <class AnyJson>
-AnyJson parse(std::string_view text, std::string_view what, const JsonLimits& limits) {
-  const auto fail = [what](const std::string& reason) {
-    throw Error(ErrorCode::kIo, std::string(what) + ": " + reason);
-  };
-  if (text.size() > limits.max_bytes) {
-    fail(std::to_string(text.size()) + " bytes of JSON, at most " +
-         std::to_string(limits.max_bytes) + " expected");
-  }
-  std::vector<std::set<std::string, std::less<>>> keys;  // of the open objects, outermost first
-  using Event = typename AnyJson::parse_event_t;
-  const auto watch = [&](int depth, Event event, AnyJson& parsed) {
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start:
-        if (static_cast<std::size_t>(depth) >= limits.max_depth) {
-          fail("nested deeper than " + std::to_string(limits.max_depth) + " levels");
-        }
-        keys.emplace_back();
-        break;
-      case Event::object_end:
-      case Event::array_end:
-        keys.pop_back();
-        break;
-      case Event::key: {
-        const auto& key = parsed.template get_ref<const std::string&>();
-        if (!keys.back().insert(key).second) fail("key " + escaped(key) + " appears twice");
-        if (keys.back().size() > limits.max_keys) {
-          fail("an object has more than " + std::to_string(limits.max_keys) + " keys");
-        }
-        break;
-      }
-      case Event::value:
-        break;
+class Builder final : public nlohmann::json_sax<AnyJson> {
+ public:
+  Builder(std::string_view what, const JsonLimits& limits) : what_(what), limits_(limits) {}
+
+  AnyJson take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool v) override { return add(v); }
+  bool number_integer(std::int64_t v) override { return add(v); }
+  bool number_unsigned(std::uint64_t v) override { return add(v); }
+  bool number_float(double v, const std::string&) override { return add(v); }
+  bool string(std::string& v) override { return add(std::move(v)); }
+  bool binary(typename AnyJson::binary_t&) override { return false; }  // not in text
+  bool start_object(std::size_t) override { return open(AnyJson::object()); }
+  bool start_array(std::size_t) override { return open(AnyJson::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(std::string& name) override {
+    AnyJson& object = *open_.back();
+    const auto [it, fresh] = object.emplace(name, nullptr);
+    if (!fresh) fail(what_, "key " + escaped(name) + " appears twice");
+    if (object.size() > limits_.max_keys) {
+      fail(what_, "an object has more than " + std::to_string(limits_.max_keys) + " keys");
     }
+    value_ = &*it;
     return true;
-  };
-  try {
-    return AnyJson::parse(text.begin(), text.end(), watch);
-  } catch (const nlohmann::json::exception& e) {
+  }
+
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."; the tag says nothing
     // to a reader, and the rest may quote the input.
-    std::string_view reason = e.what();
+    std::string_view reason = error.what();
     if (const auto end = reason.find("] "); end != std::string_view::npos) {
       reason.remove_prefix(end + 2);
     }
-    fail("not valid JSON: " + escaped(reason, 300));
+    fail(what_, "not valid JSON: " + escaped(reason, 300));
   }
-  throw Error(ErrorCode::kInternal, "parse_json: unreachable");
+
+ private:
+  /// Puts a value where the parser is; returns its place through `placed_`.
+  bool add(AnyJson value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      placed_ = &root_;
+    } else if (open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      placed_ = &open_.back()->back();
+    } else {
+      *value_ = std::move(value);
+      placed_ = value_;
+    }
+    return true;
+  }
+  /// Containers on the stack do not move: nothing is added to a parent while a child is open.
+  bool open(AnyJson value) {
+    if (open_.size() >= limits_.max_depth) {
+      fail(what_, "nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    }
+    add(std::move(value));
+    open_.push_back(placed_);
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::string_view what_;
+  const JsonLimits& limits_;
+  AnyJson root_;
+  std::vector<AnyJson*> open_;
+  AnyJson* value_ = nullptr;   ///< where the value of the last key goes
+  AnyJson* placed_ = nullptr;  ///< the value added last
+};
+
+template <class AnyJson>
+AnyJson parse(std::string_view text, std::string_view what, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    fail(what, std::to_string(text.size()) + " bytes of JSON, at most " +
+                   std::to_string(limits.max_bytes) + " expected");
+  }
+  Builder<AnyJson> builder(what, limits);
+  AnyJson::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
 }
 
 }  // namespace

@@ -160,6 +160,17 @@ void draw_series(SvgText& svg, const PlotSeries& series, const char* colour,
   }
 }
 
+/// Colour of each series. A faint one shares that of the series after it, which it stands behind.
+std::vector<const char*> colours_of(const std::vector<PlotSeries>& series) {
+  std::vector<const char*> colours;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < series.size(); ++i) {
+    colours.push_back(kColours[next % kColours.size()]);
+    if (!series[i].faint) ++next;
+  }
+  return colours;
+}
+
 struct Range {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -258,8 +269,9 @@ std::string render_svg(const Plot& plot) {
   const PlotAxis x_axis(plot.x_scale, x_range.low, x_range.high, 0.0, left, right,
                         std::max(3, static_cast<int>((right - left) / 110)));
   const PlotAxis y_axis(plot.y_scale, y_range.low, y_range.high, 0.05, plot_bottom, plot_top,
-                        std::max(3, static_cast<int>((plot_bottom - plot_top) / 64)));
+                        std::max(3, static_cast<int>((plot_bottom - plot_top) / 50)));
 
+  const auto colours = colours_of(plot.series);
   SvgText svg;
   const std::string w = std::to_string(plot.width);
   const std::string h = std::to_string(plot.height);
@@ -277,8 +289,8 @@ std::string render_svg(const Plot& plot) {
   svg.text(left, y, plot.subtitle, 12.5, kSoftInk);
   for (const auto& item : legend) {
     const auto& series = plot.series[item.series];
-    const char* colour = kColours[item.series % kColours.size()];
-    svg.line(item.x, item.y + 8, item.x + 22, item.y + 8, colour, series.faint ? 1.2 : 2.6);
+    const char* colour = colours[item.series];
+    svg.line(item.x, item.y + 8, item.x + 22, item.y + 8, colour, series.faint ? 0.7 : 2.6);
     if (series.markers) {
       svg.out += "<circle cx=\"" + number(item.x + 11) + "\" cy=\"" + number(item.y + 8) +
                  "\" r=\"3.2\" fill=\"" + std::string(colour) + "\"/>\n";
@@ -312,7 +324,7 @@ std::string render_svg(const Plot& plot) {
   for (const bool faint : {true, false}) {
     for (std::size_t i = 0; i < plot.series.size(); ++i) {
       if (plot.series[i].faint != faint) continue;
-      draw_series(svg, plot.series[i], kColours[i % kColours.size()],
+      draw_series(svg, plot.series[i], colours[i],
                   pixel_runs(plot.series[i], plot, x_axis, y_axis));
     }
   }

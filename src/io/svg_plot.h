@@ -15,7 +15,7 @@ struct PlotSeries {
   std::vector<double> x;  ///< same length as y
   std::vector<double> y;  ///< NaN and infinities break the line
   bool markers = false;   ///< dots on the points, for sparse series such as evaluations
-  bool faint = false;     ///< thin and pale, for raw values behind a smoothed curve
+  bool faint = false;     ///< thin, pale, in the colour of the next series: raw values
 };
 
 struct Plot {
