@@ -1,5 +1,5 @@
 // Token-by-token recurrence of one (sequence, value head) task. Per tile of value channels, two
-// sweeps over S: the first reads kS = (diag(alpha) S)^T k and qS = (diag(alpha) S)^T q, the second
+// sweeps over S: the first reads kS = S^T (alpha k) and qS = S^T (alpha q), the second
 // writes S' = diag(alpha) S + k r^T with r = beta (v - kS); o = scale (qS + (q . k) r). A tile of
 // S fits the first-level cache, so memory sees one read and one write of the state.
 #include "core/check.h"
@@ -43,7 +43,9 @@ struct RecurrentScratch {
   float* bias;  // [k_pad]
   float* q;     // [k_pad]
   float* k;     // [k_pad]
-  float* fade;  // [k_pad]
+  float* fade;  // [k_pad] alpha - 1
+  float* qa;    // [k_pad] q alpha
+  float* ka;    // [k_pad] k alpha
   float* v;     // [v_pad]
   float* beta;  // [v_pad], one step size per value channel
   float* o;     // [v_pad]
@@ -52,7 +54,7 @@ struct RecurrentScratch {
 inline RecurrentScratch plan_recurrent(Planner* planner, const ChunkSizes& s) {
   RecurrentScratch r{};
   r.s = planner->floats(s.k_pad * s.ld_v);
-  for (float** row : {&r.bias, &r.q, &r.k, &r.fade})
+  for (float** row : {&r.bias, &r.q, &r.k, &r.fade, &r.qa, &r.ka})
     *row = planner->floats(s.k_pad);
   for (float** row : {&r.v, &r.beta, &r.o})
     *row = planner->floats(s.v_pad);
@@ -76,14 +78,12 @@ HWY_INLINE void step_tile(const RecurrentScratch& w, std::size_t k, float scale,
   for (int n = 0; n < kVecs; ++n)
     ks[n] = qs[n] = zero();
   for (std::size_t d = 0; d < k; ++d) {
-    const Vec fade = splat(w.fade[d]);
-    const Vec key = splat(w.k[d]);
-    const Vec query = splat(w.q[d]);
+    const Vec key = splat(w.ka[d]);
+    const Vec query = splat(w.qa[d]);
     for (int n = 0; n < kVecs; ++n) {
       const Vec x = load(s + d * ld + static_cast<std::size_t>(n) * kLanes);
-      const Vec faded = hn::MulAdd(fade, x, x);
-      ks[n] = hn::MulAdd(key, faded, ks[n]);
-      qs[n] = hn::MulAdd(query, faded, qs[n]);
+      ks[n] = hn::MulAdd(key, x, ks[n]);
+      qs[n] = hn::MulAdd(query, x, qs[n]);
     }
   }
   Vec r[kVecs];
@@ -141,6 +141,13 @@ HWY_INLINE void load_token(const HeadInputs& head, const HeadGate& gate, const R
     float rstd = 0.0F;
     normalise_rows(w.q, z.k_pad, 1, z.k_pad, bf16, &rstd);
     normalise_rows(w.k, z.k_pad, 1, z.k_pad, bf16, &rstd);
+  }
+  for (std::size_t d = 0; d < z.k_pad; d += kLanes) {
+    const Vec fade = load(w.fade + d);
+    const Vec q = load(w.q + d);
+    const Vec k = load(w.k + d);
+    store(hn::MulAdd(fade, q, q), w.qa + d);
+    store(hn::MulAdd(fade, k, k), w.ka + d);
   }
   if (beta_v.defined()) {
     load_rows(beta_v.from(t), 1, z.v, z.v_pad, w.beta, z.v_pad);
