@@ -8,10 +8,7 @@
 namespace kda::cpu {
 namespace {
 
-std::string unsupported(Op op, const core::Problem& problem) {
-  if (op == Op::kChunkBackward) {
-    return std::string(name_of(op)) + " is not part of the cpu backend of this build";
-  }
+std::string unsupported(Op, const core::Problem& problem) {
   if (problem.io != DType::kF32 && problem.io != DType::kBF16) {
     return std::string("dtype ") + name_of(problem.io) + "; supported: f32, bf16";
   }
@@ -35,6 +32,8 @@ const BackendTable* backend_table() {
     t.recurrent_forward_workspace = recurrent_forward_workspace;
     t.chunk_forward = chunk_forward;
     t.chunk_forward_workspace = chunk_forward_workspace;
+    t.chunk_backward = chunk_backward;
+    t.chunk_backward_workspace = chunk_backward_workspace;
     return t;
   }();
   return &table;

@@ -79,6 +79,7 @@ struct Row<1> {
   HWY_INLINE void scale(Vec x) { a = hn::Mul(a, x); }
   HWY_INLINE void multiply(Row y) { a = hn::Mul(a, y.a); }
   HWY_INLINE void add_product(Vec x, Row y) { a = hn::MulAdd(x, y.a, a); }
+  HWY_INLINE void add_product(Row x, Row y) { a = hn::MulAdd(x.a, y.a, a); }
   // this * (x + y)
   HWY_INLINE void fade(Vec x, Vec y) { a = hn::MulAdd(a, x, hn::Mul(a, y)); }
   HWY_INLINE void fade(Row x, Row y) { a = hn::MulAdd(a, x.a, hn::Mul(a, y.a)); }
@@ -110,6 +111,10 @@ struct Row<2> {
   HWY_INLINE void add_product(Vec x, Row y) {
     a = hn::MulAdd(x, y.a, a);
     b = hn::MulAdd(x, y.b, b);
+  }
+  HWY_INLINE void add_product(Row x, Row y) {
+    a = hn::MulAdd(x.a, y.a, a);
+    b = hn::MulAdd(x.b, y.b, b);
   }
   HWY_INLINE void fade(Vec x, Vec y) {
     a = hn::MulAdd(a, x, hn::Mul(a, y));
