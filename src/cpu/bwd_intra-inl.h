@@ -6,9 +6,13 @@
 //   dq_i  = D(i,-1) (scale do S)_i + rq_i
 //   dk    = kRow + kCol,  kRow_i = D(i,-1) (-beta X S)_i + beta_i row_i,
 //                         kCol_j = D(15,j) (U D)_j + col_j
-//   dg_t  = sum_{i>=t} (q_i dq_i + k_i (kRow_i - kCol_i)) + decay sum_v S D + sum_i kh_i (U D)_i
+//   dg_t  = everything that decays across t: the pairs j < t <= i of both products, the reads of
+//           S at i >= t, the writes to D at j < t, and S itself passing through.
 // D(i,j) is the product of decays between j and i; the same split into products of alphas as in
-// the forward (chunk_factors-inl.h), so nothing overflows here either.
+// the forward (chunk_factors-inl.h), so nothing overflows here either. dg could also be the
+// reverse prefix sum of q dq + k (kRow - kCol), but there the pairs on one side of t cancel only
+// to rounding, which drowns a strong decay's small gradient; sums over the pairs that do cross
+// have no such error.
 #include "cpu/bwd_products-inl.h"
 #include "cpu/chunk_factors-inl.h"
 
@@ -99,26 +103,64 @@ struct TokenTerms {
   Vec from_start;  // D(i,-1)
   Vec to_end;      // D(15,i)
   Vec rq, row, col;
+  Vec crossing;  // pairs of its own block of 4 that decay across it
+};
+
+// Suffix sums over the tokens from the current one on.
+struct Suffixes {
+  Vec state;  // reads of the chunk's start state, and the state passing through
+  Vec rows8;  // rows 8..15 of the 8x8 quarter
+  Vec rows4;  // rows 4..7 or 12..15 of a 4x4 quarter
 };
 
 HWY_INLINE void finish_token(const IntraInputs& in, const IntraOutputs& out, std::size_t i,
-                             std::size_t d, const TokenTerms& t, Vec* run) {
+                             std::size_t d, const TokenTerms& t, Suffixes* after) {
   const std::size_t at = i * in.f->ld_k + d;
   float* partial = out.row_k + i * kLanes;
   store(hn::MulAdd(t.row, t.k, load(partial)), partial);
-  Vec dq = hn::MulAdd(t.from_start, load(in.do_s + at), t.rq);
-  const Vec k_row =
-      hn::MulAdd(t.from_start, load(in.minus_bxs + at), hn::Mul(splat(in.f->beta[i]), t.row));
+  const Vec read_q = hn::Mul(t.from_start, load(in.do_s + at));
+  const Vec read_k = hn::Mul(t.from_start, load(in.minus_bxs + at));
+  after->state = hn::MulAdd(t.q, read_q, hn::MulAdd(t.k, read_k, after->state));
+  Vec dq = hn::Add(read_q, t.rq);
+  const Vec k_row = hn::MulAdd(splat(in.f->beta[i]), t.row, read_k);
   const Vec k_col = hn::MulAdd(t.to_end, load(in.u_d + at), t.col);
   Vec dk = hn::Add(k_row, k_col);
-  *run = hn::Add(*run, hn::MulAdd(t.q, dq, hn::Mul(t.k, hn::Sub(k_row, k_col))));
-  store(*run, out.dg + at);
+  const Vec rows = hn::Add(after->rows8, after->rows4);
+  const Vec before = hn::Add(load(out.dg + at), t.crossing);
+  store(hn::Add(hn::Add(before, rows), after->state), out.dg + at);
   if (out.add) {
     dq = hn::Add(dq, load(out.dq + at));
     dk = hn::Add(dk, load(out.dk + at));
   }
   store(dq, out.dq + at);
   store(dk, out.dk + at);
+}
+
+// Starts dg of one vector of channels with the sums over earlier tokens: writes to the state, and
+// the columns of the quarter blocks.
+HWY_INLINE void prefix_sums(const IntraInputs& in, const IntraOutputs& out, const Sweeps& s,
+                            std::size_t d, std::size_t lane) {
+  const ChunkFactors& f = *in.f;
+  const std::size_t ld = f.ld_k;
+  Vec writes = zero();
+  Vec cols8 = zero();
+  for (std::size_t i = 0; i < kChunk; i += 4) {
+    Vec cols4 = zero();
+    const bool first8 = i < 8;
+    const bool first4 = i % 8 == 0;
+    if (i == 8) cols8 = zero();  // from here on the quarter's rows count
+    for (std::size_t r = 0; r < 4; ++r) {
+      const std::size_t at = (i + r) * ld + d;
+      store(hn::Add(writes, hn::Add(cols8, cols4)), out.dg + at);
+      writes = hn::MulAdd(load(f.kh + at), load(in.u_d + at), writes);
+      if (first8)
+        cols8 = hn::MulAdd(load(f.kc8 + at), load(s.col8 + (i + r) * kSweepLd + lane), cols8);
+      if (first4) {
+        const std::size_t row = i / 2 + r;
+        cols4 = hn::MulAdd(load(f.kc4 + row * ld + d), load(s.col4 + row * kSweepLd + lane), cols4);
+      }
+    }
+  }
 }
 
 // Decays around a block of 4 tokens (see chunk_factors-inl.h).
@@ -128,7 +170,8 @@ struct BlockSpan {
 
 template <int kBlock>
 HWY_INLINE void finish_block(const IntraInputs& in, const IntraOutputs& out, const Sweeps& s,
-                             std::size_t d, std::size_t lane, const BlockSpan& span, Vec* run) {
+                             std::size_t d, std::size_t lane, const BlockSpan& span,
+                             Suffixes* after) {
   constexpr std::size_t kFirst = 4 * kBlock;
   const std::size_t ld = in.f->ld_k;
   const float* a = in.alpha + kFirst * ld + d;
@@ -155,30 +198,44 @@ HWY_INLINE void finish_block(const IntraInputs& in, const IntraOutputs& out, con
   constexpr std::size_t kRow8 = 4 * (kBlock % 2) * kSweepLd;
   constexpr std::size_t kRow4 = 4 * (kBlock / 2) * kSweepLd;
   const auto finish = [&](std::size_t r, Vec k, Vec q, Vec row_decay, Vec col_decay, Vec rq,
-                          Vec row, Vec col) HWY_ATTR {
+                          Vec row, Vec col, Vec crossing) HWY_ATTR {
     const std::size_t at8 = kRow8 + r * kSweepLd + lane;
     const std::size_t at4 = kRow4 + r * kSweepLd + lane;
+    const Vec beta_k = hn::Mul(splat(in.f->beta[kFirst + r]), k);
     if constexpr (kBlock >= 2) {
       const Vec decay = hn::Mul(row_decay, span.since8);
-      rq = hn::MulAdd(decay, load(s.rq8 + at8), rq);
-      row = hn::MulAdd(decay, load(s.row8 + at8), row);
+      const Vec rq8 = hn::Mul(decay, load(s.rq8 + at8));
+      const Vec row8 = hn::Mul(decay, load(s.row8 + at8));
+      after->rows8 = hn::MulAdd(q, rq8, hn::MulAdd(beta_k, row8, after->rows8));
+      rq = hn::Add(rq, rq8);
+      row = hn::Add(row, row8);
     } else {
       col = hn::MulAdd(hn::Mul(col_decay, span.until8), load(s.col8 + at8), col);
     }
     if constexpr (kBlock % 2 == 1) {
-      rq = hn::MulAdd(row_decay, load(s.rq4 + at4), rq);
-      row = hn::MulAdd(row_decay, load(s.row4 + at4), row);
+      const Vec rq4 = hn::Mul(row_decay, load(s.rq4 + at4));
+      const Vec row4 = hn::Mul(row_decay, load(s.row4 + at4));
+      after->rows4 = hn::MulAdd(q, rq4, hn::MulAdd(beta_k, row4, after->rows4));
+      rq = hn::Add(rq, rq4);
+      row = hn::Add(row, row4);
     } else {
       col = hn::MulAdd(col_decay, load(s.col4 + at4), col);
     }
-    finish_token(
-        in, out, kFirst + r, d,
-        {k, q, hn::Mul(row_decay, span.before), hn::Mul(col_decay, span.after), rq, row, col}, run);
+    finish_token(in, out, kFirst + r, d,
+                 {k, q, hn::Mul(row_decay, span.before), hn::Mul(col_decay, span.after), rq, row,
+                  col, crossing},
+                 after);
   };
+  if constexpr (kBlock < 2) after->rows8 = zero();
+  after->rows4 = zero();
 
-  const Vec row1 = hn::Mul(a0, d10);
-  const Vec row2 = hn::Mul(a0, d20);
-  const Vec row3 = hn::Mul(a0, d30);
+  // m_ij = D(i,j) (dn_ij q_i + p_ij beta_i k_i)
+  const Vec m30 =
+      hn::Mul(d30, hn::MulAdd(splat(n[3 * kChunk]), q3, hn::Mul(splat(pb[3 * kChunk]), k3)));
+  const Vec m31 = hn::Mul(
+      d31, hn::MulAdd(splat(n[3 * kChunk + 1]), q3, hn::Mul(splat(pb[3 * kChunk + 1]), k3)));
+  const Vec m32 = hn::Mul(
+      d32, hn::MulAdd(splat(n[3 * kChunk + 2]), q3, hn::Mul(splat(pb[3 * kChunk + 2]), k3)));
   Vec x0 = hn::Mul(k0, d30);
   Vec x1 = hn::Mul(k1, d31);
   const Vec x2 = hn::Mul(k2, d32);
@@ -189,30 +246,33 @@ HWY_INLINE void finish_block(const IntraInputs& in, const IntraOutputs& out, con
   Vec row = hn::Mul(splat(p[3 * kChunk]), x0);
   row = hn::MulAdd(splat(p[3 * kChunk + 1]), x1, row);
   row = hn::MulAdd(splat(p[3 * kChunk + 2]), x2, row);
-  finish(3, k3, q3, row3, splat(1.0F), rq, row, hn::Mul(splat(n[3 * kChunk + 3]), q3));
+  finish(3, k3, q3, hn::Mul(a0, d30), splat(1.0F), rq, row, hn::Mul(splat(n[3 * kChunk + 3]), q3),
+         hn::MulAdd(k0, m30, hn::MulAdd(k1, m31, hn::Mul(k2, m32))));
 
+  const Vec m20 =
+      hn::Mul(d20, hn::MulAdd(splat(n[2 * kChunk]), q2, hn::Mul(splat(pb[2 * kChunk]), k2)));
+  const Vec m21 = hn::Mul(
+      d21, hn::MulAdd(splat(n[2 * kChunk + 1]), q2, hn::Mul(splat(pb[2 * kChunk + 1]), k2)));
+  const Vec past0 = hn::Add(m20, m30);
+  const Vec past1 = hn::Add(m21, m31);
   x0 = hn::Mul(k0, d20);
   x1 = hn::Mul(k1, d21);
   rq = hn::Mul(splat(n[2 * kChunk]), x0);
   rq = hn::MulAdd(splat(n[2 * kChunk + 1]), x1, rq);
   rq = hn::MulAdd(splat(n[2 * kChunk + 2]), k2, rq);
   row = hn::MulAdd(splat(p[2 * kChunk + 1]), x1, hn::Mul(splat(p[2 * kChunk]), x0));
-  Vec y3 = hn::MulAdd(splat(n[3 * kChunk + 2]), q3, hn::Mul(splat(pb[3 * kChunk + 2]), k3));
-  finish(2, k2, q2, row2, d32, rq, row, hn::MulAdd(d32, y3, hn::Mul(splat(n[2 * kChunk + 2]), q2)));
+  finish(2, k2, q2, hn::Mul(a0, d20), d32, rq, row, hn::MulAdd(splat(n[2 * kChunk + 2]), q2, m32),
+         hn::MulAdd(k0, past0, hn::Mul(k1, past1)));
 
+  const Vec m10 = hn::Mul(d10, hn::MulAdd(splat(n[kChunk]), q1, hn::Mul(splat(pb[kChunk]), k1)));
+  const Vec all0 = hn::Add(m10, past0);
   x0 = hn::Mul(k0, d10);
   rq = hn::MulAdd(splat(n[kChunk + 1]), k1, hn::Mul(splat(n[kChunk]), x0));
-  row = hn::Mul(splat(p[kChunk]), x0);
-  y3 = hn::MulAdd(splat(n[3 * kChunk + 1]), q3, hn::Mul(splat(pb[3 * kChunk + 1]), k3));
-  Vec y2 = hn::MulAdd(splat(n[2 * kChunk + 1]), q2, hn::Mul(splat(pb[2 * kChunk + 1]), k2));
-  Vec col = hn::MulAdd(d31, y3, hn::Mul(d21, y2));
-  finish(1, k1, q1, row1, d31, rq, row, hn::MulAdd(splat(n[kChunk + 1]), q1, col));
+  finish(1, k1, q1, hn::Mul(a0, d10), d31, rq, hn::Mul(splat(p[kChunk]), x0),
+         hn::MulAdd(splat(n[kChunk + 1]), q1, past1), hn::Mul(k0, all0));
 
-  y3 = hn::MulAdd(splat(n[3 * kChunk]), q3, hn::Mul(splat(pb[3 * kChunk]), k3));
-  y2 = hn::MulAdd(splat(n[2 * kChunk]), q2, hn::Mul(splat(pb[2 * kChunk]), k2));
-  const Vec y1 = hn::MulAdd(splat(n[kChunk]), q1, hn::Mul(splat(pb[kChunk]), k1));
-  col = hn::MulAdd(d30, y3, hn::MulAdd(d20, y2, hn::Mul(d10, y1)));
-  finish(0, k0, q0, a0, d30, hn::Mul(splat(n[0]), k0), zero(), hn::MulAdd(splat(n[0]), q0, col));
+  finish(0, k0, q0, a0, d30, hn::Mul(splat(n[0]), k0), zero(), hn::MulAdd(splat(n[0]), q0, all0),
+         zero());
 }
 
 // One vector of channels, from the last token to the first.
@@ -229,14 +289,12 @@ HWY_INLINE void finish_channels(const IntraInputs& in, const IntraOutputs& out, 
   const Vec t01 = hn::Mul(t0, t1);
   const Vec t23 = hn::Mul(t2, t3);
   const Vec decay = hn::Add(load(f.fade + d), load(f.keep + d));
-  Vec run = hn::Mul(decay, load(in.state_dot + d));
-  for (std::size_t i = 0; i < kChunk; ++i) {
-    run = hn::MulAdd(load(f.kh + i * ld + d), load(in.u_d + i * ld + d), run);
-  }
-  finish_block<3>(in, out, s, d, lane, {hn::Mul(t01, t2), one, t2, one}, &run);
-  finish_block<2>(in, out, s, d, lane, {t01, t3, one, one}, &run);
-  finish_block<1>(in, out, s, d, lane, {t0, t23, one, one}, &run);
-  finish_block<0>(in, out, s, d, lane, {one, hn::Mul(t1, t23), one, t1}, &run);
+  prefix_sums(in, out, s, d, lane);
+  Suffixes after = {hn::Mul(decay, load(in.state_dot + d)), zero(), zero()};
+  finish_block<3>(in, out, s, d, lane, {hn::Mul(t01, t2), one, t2, one}, &after);
+  finish_block<2>(in, out, s, d, lane, {t01, t3, one, one}, &after);
+  finish_block<1>(in, out, s, d, lane, {t0, t23, one, one}, &after);
+  finish_block<0>(in, out, s, d, lane, {one, hn::Mul(t1, t23), one, t1}, &after);
 }
 
 inline HWY_NOINLINE void intra_backward(const IntraInputs& in, const IntraOutputs& out,
