@@ -21,6 +21,7 @@ struct PackedIds {
 
   std::int64_t num_tokens() const;
   std::int64_t num_sequences() const;
+  at::Tensor boundaries() const;  ///< cu_seqlens, also where it was left undefined
 };
 
 /// Packs prompts of any lengths; throws kInvalidArgument when there is none or one is empty.

@@ -25,7 +25,7 @@ struct ModelOptions {
   /// f32 whatever it is. kF16 is refused: the decay products overflow its range.
   DType compute = DType::kF32;
   c10::Device device = c10::kCPU;
-  std::uint64_t seed = 0;  ///< of the initial weights: same seed, same bits, on every machine
+  std::uint64_t seed = 0;        ///< of the initial weights: same seed, same bits, on every machine
   std::string backend = "auto";  ///< of the KDA operator: "auto", "ref", "cpu" or "cuda"
 };
 
@@ -85,6 +85,11 @@ class CausalLM {
 
   /// Feeds one token per row, ids [N] i64; logits [N, vocab] f32.
   at::Tensor step(const at::Tensor& ids, DecodeState& state) const;
+
+  /// The same for some rows of the state, all different: ids [M] and logits [M, vocab] belong to
+  /// `rows`; the other rows stay as they are.
+  at::Tensor step_rows(const at::Tensor& ids, const std::vector<std::int64_t>& rows,
+                       DecodeState& state) const;
 
   /// Name of the first activation of `packed` that holds NaN or infinity, or "" when all are
   /// finite; "logits" when only the head's output is not.

@@ -23,7 +23,7 @@ struct KDAConfig {
   std::int64_t num_v_heads = 0;  ///< HV, a multiple of H; JSON default: H
   std::int64_t head_k_dim = 0;   ///< K, required, at most 256
   std::int64_t head_v_dim = 0;   ///< V, at most 256; JSON default: K
-  std::int64_t conv_size = 4;    ///< width of the causal depthwise convolution, 2 .. 8
+  std::int64_t conv_size = 4;    ///< width of the causal depthwise convolution, 2 .. 4
 
   /// Present: safe gate, g = L * sigmoid(exp(A) (z + b)), -5 <= L < 0. Absent: standard gate,
   /// g = -exp(A) softplus(z + b).

@@ -1,0 +1,32 @@
+/// Next-token loss without a [tokens, vocab] tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "model/batch.h"
+
+namespace kda::model {
+
+/// sum over counted tokens of  log(sum_v exp(x W_v^T)) - x W_target^T.
+///
+/// hidden [tokens,d] in the activation dtype, head [vocab,d] f32 (f64), targets [tokens] i64 on the
+/// host (kIgnoreTarget does not count; such rows cost nothing). Logits are formed for a slice of
+/// the tokens at a time; when a gradient is wanted, both gradients are formed in the same pass and
+/// only scaled in backward, so that no product is done twice. Returns an f32 (f64) scalar. Throws
+/// kInvalidArgument for a target outside the vocabulary.
+at::Tensor cross_entropy_sum(const at::Tensor& hidden, const at::Tensor& head,
+                             const at::Tensor& targets);
+
+/// The same per token: [tokens] f32 (f64), 0 where ignored; no gradient.
+at::Tensor cross_entropy_each(const at::Tensor& hidden, const at::Tensor& head,
+                              const at::Tensor& targets);
+
+/// How many targets count.
+std::int64_t count_targets(const at::Tensor& targets);
+
+/// Tokens whose logits exist at the same time, for this vocabulary.
+std::int64_t loss_slice_tokens(std::int64_t vocab_size);
+
+}  // namespace kda::model

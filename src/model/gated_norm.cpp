@@ -1,0 +1,83 @@
+#include "model/gated_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "model/kernels/norms.h"
+#include "model/tensors.h"
+
+namespace kda::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+GatedNormForward arguments(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
+                           double eps) {
+  GatedNormForward args;
+  args.storage = dtype_of(x);
+  args.tokens = x.size(0);
+  args.heads = x.size(1);
+  args.width = x.size(2);
+  args.eps = eps;
+  args.x = x.const_data_ptr();
+  args.gate = gate.const_data_ptr();
+  args.gate_stride = gate.stride(0);
+  args.gain = gain.const_data_ptr();
+  return args;
+}
+
+struct GatedNormFunction : torch::autograd::Function<GatedNormFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_in, const at::Tensor& gate_in,
+                            const at::Tensor& gain, double eps) {
+    const at::Tensor x = x_in.contiguous();
+    const at::Tensor gate = has_unit_rows(gate_in) ? gate_in : gate_in.contiguous();
+    const at::Tensor y = at::empty({x.size(0), x.size(1) * x.size(2)}, x.options());
+    GatedNormForward args = arguments(x, gate, gain, eps);
+    args.y = y.mutable_data_ptr();
+    gated_norm_forward(args);
+    ctx->save_for_backward({x, gate, gain});
+    ctx->saved_data["eps"] = eps;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor dy = grads[0].contiguous();
+    const at::Tensor dx = at::empty_like(saved[0]);
+    const at::Tensor dgate = at::empty_like(dy);
+    const at::Tensor dgain = at::empty_like(saved[2]);
+    GatedNormBackward args;
+    args.forward = arguments(saved[0], saved[1], saved[2], ctx->saved_data["eps"].toDouble());
+    args.dy = dy.const_data_ptr();
+    args.dx = dx.mutable_data_ptr();
+    args.dgate = dgate.mutable_data_ptr();
+    args.dgain = dgain.mutable_data_ptr();
+    gated_norm_backward(args);
+    return {dx, dgate, dgain, {}};
+  }
+};
+
+// Other devices: the same mathematics from torch operators.
+at::Tensor composed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
+                    double eps) {
+  const at::ScalarType island = island_type_of(x.scalar_type());
+  const at::Tensor wide = x.to(island);
+  const at::Tensor rstd = at::rsqrt((wide * wide).mean(-1, /*keepdim=*/true) + eps);
+  const at::Tensor open = at::sigmoid(gate.to(island)).view(x.sizes());
+  return (wide * rstd * gain * open).flatten(1).to(x.scalar_type());
+}
+
+}  // namespace
+
+at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
+                      double eps) {
+  if (!x.is_cpu()) return composed(x, gate, gain, eps);
+  return GatedNormFunction::apply(x, gate, gain, eps);
+}
+
+}  // namespace kda::model

@@ -1,0 +1,111 @@
+#include "model/linear.h"
+
+#include <ATen/cpu/Utils.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "model/tensors.h"
+
+namespace kda::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// One function for all weights, so that forward and backward are one product each.
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, at::TensorList weights) {
+    const at::Tensor weight = joined(weights, 0);
+    const at::Tensor y = product_forward(x, weight);
+    variable_list outputs;
+    std::vector<std::int64_t> rows;
+    outputs.reserve(weights.size());
+    std::int64_t column = 0;
+    for (const at::Tensor& w : weights) {
+      outputs.push_back(y.narrow(1, column, w.size(0)));
+      rows.push_back(w.size(0));
+      column += w.size(0);
+    }
+    variable_list saved(weights.begin(), weights.end());
+    saved.push_back(x);
+    ctx->save_for_backward(saved);
+    ctx->saved_data["rows"] = rows;
+    ctx->set_materialize_grads(false);
+    return outputs;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    variable_list saved = ctx->get_saved_variables();
+    const at::Tensor x = saved.back();
+    saved.pop_back();
+    const auto rows = ctx->saved_data["rows"].toIntVector();
+    bool any = false;
+    for (const at::Tensor& grad : grads)
+      any = any || grad.defined();
+    variable_list result(saved.size() + 1);
+    if (!any) return result;
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      if (!grads[i].defined()) grads[i] = at::zeros({x.size(0), rows[i]}, x.options());
+    }
+    const at::Tensor dy = joined(grads, 1);
+    if (ctx->needs_input_grad(0)) result[0] = product_input_gradient(dy, joined(saved, 0));
+    bool any_weight = false;
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      any_weight = any_weight || ctx->needs_input_grad(i + 1);
+    }
+    if (any_weight) {
+      const at::Tensor dweight = product_weight_gradient(dy, x);
+      std::int64_t row = 0;
+      for (std::size_t i = 0; i < saved.size(); ++i) {
+        result[i + 1] = dweight.narrow(0, row, rows[i]);
+        row += rows[i];
+      }
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+bool has_native_bf16_products(const at::Device& device) {
+  if (!device.is_cpu()) return true;
+  static const bool native = [] {
+    const auto capabilities = at::cpu::get_cpu_capabilities();
+    const auto has = [&](const char* name) {
+      const auto found = capabilities.find(name);
+      return found != capabilities.end() && found->second.isBool() && found->second.toBool();
+    };
+    return has("avx512_bf16") || has("amx_bf16");
+  }();
+  return native;
+}
+
+at::Tensor product_forward(const at::Tensor& x, const at::Tensor& weight) {
+  if (x.scalar_type() == weight.scalar_type()) return at::mm(x, weight.t());
+  if (has_native_bf16_products(x.device())) return at::mm(x, weight.to(x.scalar_type()).t());
+  return at::mm(x.to(weight.scalar_type()), weight.t()).to(x.scalar_type());
+}
+
+at::Tensor product_input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
+  if (dy.scalar_type() == weight.scalar_type()) return at::mm(dy, weight);
+  if (has_native_bf16_products(dy.device())) return at::mm(dy, weight.to(dy.scalar_type()));
+  return at::mm(dy.to(weight.scalar_type()), weight).to(dy.scalar_type());
+}
+
+at::Tensor product_weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
+  const at::ScalarType island = island_type_of(x.scalar_type());
+  if (x.scalar_type() == island) return at::mm(dy.t(), x);
+  if (has_native_bf16_products(x.device())) return at::mm(dy.t(), x).to(island);
+  return at::mm(dy.to(island).t(), x.to(island));
+}
+
+std::vector<at::Tensor> linear(const at::Tensor& x, at::TensorList weights) {
+  return LinearFunction::apply(x, weights);
+}
+
+at::Tensor linear_one(const at::Tensor& x, const at::Tensor& weight) {
+  return linear(x, at::TensorList(&weight, 1)).front();
+}
+
+}  // namespace kda::model

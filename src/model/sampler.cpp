@@ -1,0 +1,106 @@
+#include "model/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kda/error.h"
+#include "model/philox.h"
+
+namespace kda::model {
+namespace {
+
+[[noreturn]] void refuse(const char* option, const char* expected, const std::string& given) {
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(option) + ": expected " + expected + ", got " + given);
+}
+
+struct Candidate {
+  double weight;  // unnormalised probability
+  std::int64_t id;
+};
+
+// Likelier first; the lower id among equals, so that the order is the same everywhere.
+bool before(const Candidate& a, const Candidate& b) {
+  return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+}
+
+std::int64_t greedy(std::span<const float> logits) {
+  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+}
+
+}  // namespace
+
+void SamplingOptions::validate() const {
+  if (!(temperature >= 0.0) || !std::isfinite(temperature)) {
+    refuse("temperature", "0 (greedy) or a positive number", std::to_string(temperature));
+  }
+  if (top_k < 0) refuse("top_k", "0 (off) or a positive count", std::to_string(top_k));
+  if (!(top_p > 0.0 && top_p <= 1.0)) refuse("top_p", "a number in (0,1]", std::to_string(top_p));
+}
+
+double philox_uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t position) {
+  return philox_uniforms(seed, row, position)[0];
+}
+
+Sampler::Sampler(const SamplingOptions& options) : options_(options) { options_.validate(); }
+
+std::int64_t Sampler::sample(const at::Tensor& logits, std::uint64_t row,
+                             std::uint64_t position) const {
+  const at::Tensor host = logits.to(at::kCPU, at::kFloat).contiguous();
+  const std::span<const float> values(host.const_data_ptr<float>(),
+                                      static_cast<std::size_t>(host.numel()));
+  if (values.empty()) refuse("logits", "at least one", "none");
+  for (const float value : values) {
+    if (!std::isfinite(value)) {
+      throw Error(ErrorCode::kNonFinite, "logits: a value is NaN or infinite");
+    }
+  }
+  if (options_.temperature == 0.0) return greedy(values);
+
+  const double top = *std::max_element(values.begin(), values.end());
+  std::vector<Candidate> kept(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    // Never above exp(0): a tiny temperature cannot overflow, it only empties the tail.
+    const double weight = std::exp((static_cast<double>(values[i]) - top) / options_.temperature);
+    kept[i] = {weight, static_cast<std::int64_t>(i)};
+  }
+  const auto k = static_cast<std::size_t>(options_.top_k);
+  if (options_.top_k > 0 && k < kept.size()) {
+    std::nth_element(kept.begin(), kept.begin() + options_.top_k, kept.end(), before);
+    kept.resize(k);
+  }
+  if (options_.top_p < 1.0) {
+    std::sort(kept.begin(), kept.end(), before);
+    double total = 0;
+    for (const Candidate& candidate : kept)
+      total += candidate.weight;
+    double running = 0;
+    std::size_t count = 0;
+    while (count < kept.size() && (count == 0 || running < options_.top_p * total)) {
+      running += kept[count++].weight;
+    }
+    kept.resize(count);
+  }
+  // By id, so that the draw does not depend on how the candidates were found.
+  std::sort(kept.begin(), kept.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+  double total = 0;
+  for (const Candidate& candidate : kept)
+    total += candidate.weight;
+  const double mark = philox_uniform(options_.seed, row, position) * total;
+  double running = 0;
+  for (const Candidate& candidate : kept) {
+    running += candidate.weight;
+    if (mark < running) return candidate.id;
+  }
+  // Rounding left the mark at the very end: the last candidate that can be drawn.
+  const auto last =
+      std::find_if(kept.rbegin(), kept.rend(), [](const Candidate& c) { return c.weight > 0.0; });
+  return last->id;
+}
+
+}  // namespace kda::model

@@ -1,0 +1,21 @@
+/// Where the sequences of a packed run begin, in the forms that the layers need.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace kda::model {
+
+struct Sequences {
+  at::Tensor cu_host;    ///< [N+1] i64 on the host
+  at::Tensor cu_device;  ///< the same where the activations are
+  std::int64_t num_sequences = 0;
+  std::int64_t num_tokens = 0;
+  bool one_token_each = false;  ///< a decode step
+
+  Sequences(const at::Tensor& cu_seqlens, c10::Device device);
+};
+
+}  // namespace kda::model

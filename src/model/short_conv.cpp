@@ -1,0 +1,136 @@
+#include "model/short_conv.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "model/kernels/short_conv.h"
+#include "model/tensors.h"
+
+namespace kda::model {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+ShortConvForward arguments(const at::Tensor& x, const at::Tensor& weight,
+                           const at::Tensor& cu_seqlens) {
+  ShortConvForward args;
+  args.storage = dtype_of(x);
+  args.channels = x.size(1);
+  args.width = static_cast<int>(weight.size(-1));
+  args.cu_seqlens = host_span(cu_seqlens);
+  args.x = x.const_data_ptr();
+  args.x_stride = x.stride(0);
+  args.weight = weight.const_data_ptr();
+  return args;
+}
+
+struct ShortConvFunction : torch::autograd::Function<ShortConvFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_in, const at::Tensor& weight,
+                            const at::Tensor& cu_seqlens) {
+    const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
+    const at::Tensor y = at::empty(x.sizes(), x.options());
+    ShortConvForward args = arguments(x, weight, cu_seqlens);
+    args.y = y.mutable_data_ptr();
+    short_conv_forward(args);
+    ctx->save_for_backward({x, weight, cu_seqlens});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor dy = has_unit_rows(grads[0]) ? grads[0] : grads[0].contiguous();
+    const at::Tensor dx = at::empty(dy.sizes(), dy.options());
+    const at::Tensor dweight = at::empty_like(saved[1]);
+    ShortConvBackward args;
+    args.forward = arguments(saved[0], saved[1], saved[2]);
+    args.dy = dy.const_data_ptr();
+    args.dy_stride = dy.stride(0);
+    args.dx = dx.mutable_data_ptr();
+    args.dweight = dweight.mutable_data_ptr();
+    short_conv_backward(args);
+    return {dx, dweight, {}};
+  }
+};
+
+// The last W-1 rows of [window; new rows] of every sequence become its window.
+template <class T>
+void advance_window(const at::Tensor& x, std::span<const std::int64_t> cu, at::Tensor& window) {
+  const std::int64_t rows = window.size(1);
+  const std::int64_t channels = window.size(2);
+  const at::Tensor wide = x.to(window.scalar_type());
+  for (std::int64_t n = 0; n < window.size(0); ++n) {
+    const std::int64_t end = cu[static_cast<std::size_t>(n) + 1];
+    const std::int64_t count = end - cu[static_cast<std::size_t>(n)];
+    T* base = window.mutable_data_ptr<T>() + n * window.stride(0);
+    for (std::int64_t r = 0; r < rows; ++r) {  // ascending: a row is read before it is overwritten
+      const std::int64_t back = rows - r;      // distance from the end of the piece
+      const T* source = back <= count ? wide.const_data_ptr<T>() + (end - back) * wide.stride(0)
+                                      : base + (r + count) * window.stride(1);
+      T* target = base + r * window.stride(1);
+      if (source != target) std::copy(source, source + channels, target);
+    }
+  }
+}
+
+// Other devices: the same mathematics from torch operators, sequence by sequence.
+at::Tensor composed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens,
+                    at::Tensor* window) {
+  const auto cu = host_span(cu_seqlens);
+  const at::ScalarType island = island_type_of(x.scalar_type());
+  const std::int64_t width = weight.size(-1);
+  const at::Tensor wide = x.to(island);
+  std::vector<at::Tensor> parts;
+  for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
+    const std::int64_t count = cu[n + 1] - cu[n];
+    if (count == 0) continue;
+    at::Tensor row;
+    if (window != nullptr) row = window->select(0, static_cast<std::int64_t>(n));
+    const at::Tensor past = row.defined() ? row : at::zeros({width - 1, x.size(1)}, wide.options());
+    const at::Tensor rows = at::cat({past, wide.narrow(0, cu[n], count)});
+    at::Tensor z;
+    for (std::int64_t j = 0; j < width; ++j) {
+      const at::Tensor term = rows.narrow(0, j, count) * weight.select(2, j).squeeze(1);
+      z = z.defined() ? z + term : term;
+    }
+    parts.push_back(at::silu(z).to(x.scalar_type()));
+    if (row.defined()) row.copy_(rows.narrow(0, count, width - 1).clone());
+  }
+  return parts.empty() ? at::zeros_like(x) : at::cat(parts);
+}
+
+}  // namespace
+
+at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens) {
+  if (!x.is_cpu()) return composed(x, weight, cu_seqlens, nullptr);
+  return ShortConvFunction::apply(x, weight, cu_seqlens);
+}
+
+at::Tensor short_conv_cached(const at::Tensor& x_in, const at::Tensor& weight,
+                             const at::Tensor& cu_seqlens, at::Tensor& window) {
+  if (!x_in.is_cpu()) return composed(x_in, weight, cu_seqlens, &window);
+  const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
+  const at::Tensor y = at::empty(x.sizes(), x.options());
+  ShortConvForward args = arguments(x, weight, cu_seqlens);
+  args.window = window.const_data_ptr();
+  args.window_sequence_stride = window.stride(0);
+  args.window_row_stride = window.stride(1);
+  args.y = y.mutable_data_ptr();
+  short_conv_forward(args);
+  if (window.scalar_type() == at::kDouble) {
+    advance_window<double>(x, host_span(cu_seqlens), window);
+  } else {
+    advance_window<float>(x, host_span(cu_seqlens), window);
+  }
+  return y;
+}
+
+}  // namespace kda::model
