@@ -16,6 +16,9 @@ struct Tensor {
   bool vector = false;  // rows along the last dimension may be moved 16 bytes at a time
 };
 
+// What the kernels have lean code for; anything else takes their general code.
+constexpr bool is_plain(const Tensor& t) { return t.vector && t.elem == Elem::kBF16; }
+
 struct Shape {
   std::int64_t B = 0, T = 0, N = 0;
   int H = 0, HV = 0, G = 0, K = 0, V = 0;
@@ -53,11 +56,11 @@ struct Inputs {
 
 // Per-chunk factors that the prep stage makes and the scans and the local stage read; contiguous,
 // [num_chunks, HV, ...]. Rows past the end of a sequence are zero. W is bf16 or f32.
-//   kt  = k 2^Gc                                   [64,K]
-//   kh  = A^T (k 2^(Gc_last - Gc))                 [64,K]
-//   qt  = scale (q 2^Gc - N A diag(beta) kt)       [64,K]
-//   n   = scale N A diag(beta) (forward) or scale N A (backward)   [64,64]
-//   a   = (I + Lo)^-1                              [64,64]  (backward only)
+//   kt  = k 2^Gc                     [64,K]
+//   kh  = k 2^(Gc_last - Gc)         [64,K]
+//   qt  = scale q 2^Gc               [64,K]
+//   n   = scale N                    [64,64] lower triangular; what is above is not read
+//   a   = (I + Lo)^-1                [64,64] lower triangular; what is above is not read
 //   decay = 2^Gc_last  [K] f32,  beta [64] f32
 struct Factors {
   void* kt = nullptr;

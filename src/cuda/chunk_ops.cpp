@@ -38,8 +38,13 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
   args.h = to_tensor(params.h_kv);
   void* stream = context.stream;
   make_map(params.in, problem, args.map, stream);
-  launch_prep_simt(args, /*backward=*/false, stream);
-  launch_scan_fwd_simt(args, /*output=*/true, stream);
+  if (path_of(problem) == Path::kMma) {
+    launch_prep_mma(args, stream);
+    launch_scan_fwd_mma(args, /*output=*/true, stream);
+  } else {
+    launch_prep_simt(args, stream);
+    launch_scan_fwd_simt(args, /*output=*/true, stream);
+  }
 }
 
 void chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
@@ -62,11 +67,18 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   args.d_initial_state = to_tensor(params.d_initial_state_kv);
   void* stream = context.stream;
   make_map(params.in, problem, args.map, stream);
-  launch_prep_simt(args, /*backward=*/true, stream);
-  if (!params.h_kv.defined()) launch_scan_fwd_simt(args, /*output=*/false, stream);
-  launch_scan_rev_simt(args, stream);
-  launch_local_simt(args, stream);
-  launch_value_bwd(args, stream);
+  if (path_of(problem) == Path::kMma) {
+    launch_prep_mma(args, stream);
+    if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
+    launch_scan_rev_mma(args, stream);
+    launch_local_mma(args, stream);
+  } else {
+    launch_prep_simt(args, stream);
+    if (!params.h_kv.defined()) launch_scan_fwd_simt(args, /*output=*/false, stream);
+    launch_scan_rev_simt(args, stream);
+    launch_local_simt(args, stream);
+    launch_value_bwd(args, stream);
+  }
   if (args.dq_part != nullptr) launch_fold(args, stream);
   const std::int32_t* exists = args.map.chunk_seq;
   if (args.d_dt_bias != nullptr) {

@@ -22,15 +22,14 @@ void* take_elems(Arena* arena, Path path, std::int64_t count) {
   return arena->take<float>(count);
 }
 
-void plan_factors(const core::Problem& problem, bool backward, Arena* arena, Factors* f) {
-  const Path path = path_of(problem);
+void plan_factors(const core::Problem& problem, Path path, Arena* arena, Factors* f) {
   const std::int64_t tiles = problem.num_state_blocks * problem.dims.HV;
   const std::int64_t K = padded_head(problem.dims.K, path);
   f->kt = take_elems(arena, path, tiles * kC * K);
   f->kh = take_elems(arena, path, tiles * kC * K);
   f->qt = take_elems(arena, path, tiles * kC * K);
   f->n = take_elems(arena, path, tiles * kC * kC);
-  if (backward) f->a = take_elems(arena, path, tiles * kC * kC);
+  f->a = take_elems(arena, path, tiles * kC * kC);
   f->decay = arena->take<float>(tiles * K);
   f->beta = arena->take<float>(tiles * kC);
 }
@@ -43,7 +42,7 @@ Tensor tile_tensor(void* data, Elem elem, const Dims& d, std::int64_t rows, std:
   t.s1 = rows * cols;
   t.s2 = cols;
   t.s3 = 1;
-  t.vector = true;
+  t.vector = cols * (elem == Elem::kBF16 ? 2 : 4) % 16 == 0;
   return t;
 }
 
@@ -56,14 +55,13 @@ std::int64_t padded_head(std::int64_t dim, Path path) {
 
 Path path_of(const core::Problem& problem) {
   const bool half = problem.io == DType::kBF16 || problem.io == DType::kF16;
-  (void)half;
-  return Path::kSimt;
+  return half && problem.dims.K <= 128 && problem.dims.V <= 128 ? Path::kMma : Path::kSimt;
 }
 
 std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkArgs* args) {
   Arena arena(base);
   plan_map(problem, &arena, &args->map);
-  plan_factors(problem, /*backward=*/false, &arena, &args->factors);
+  plan_factors(problem, path_of(problem), &arena, &args->factors);
   return arena.used();
 }
 
@@ -77,7 +75,7 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   const std::int64_t tiles = problem.num_state_blocks * d.HV;
   const std::int64_t tokens = d.B * d.T;
   plan_map(problem, &arena, &args->map);
-  plan_factors(problem, /*backward=*/true, &arena, &args->factors);
+  plan_factors(problem, path, &arena, &args->factors);
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }

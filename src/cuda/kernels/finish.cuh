@@ -10,8 +10,7 @@ namespace kda::cuda {
 
 // dv = beta X,  dbeta = X.v + sum of parts (then the sigmoid's backward). One warp per chunk row.
 // Grid: num_chunks * HV blocks of 256 threads.
-inline __global__ void __launch_bounds__(256)
-    value_bwd_kernel(const __grid_constant__ ChunkArgs args) {
+__global__ void __launch_bounds__(256) value_bwd_kernel(const __grid_constant__ ChunkArgs args) {
   const int HV = args.shape.HV;
   const int V = args.shape.V;
   const int hv = static_cast<int>(blockIdx.x % HV);
@@ -46,7 +45,7 @@ inline __global__ void __launch_bounds__(256)
 }
 
 // One warp per (token, query/key head): dx = sum over G, then rstd (dy - (dy.y) y).
-inline __global__ void __launch_bounds__(256) fold_kernel(const __grid_constant__ ChunkArgs args) {
+__global__ void __launch_bounds__(256) fold_kernel(const __grid_constant__ ChunkArgs args) {
   const Shape& sh = args.shape;
   const int lane = threadIdx.x % 32;
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
@@ -100,7 +99,7 @@ inline __global__ void __launch_bounds__(256) fold_kernel(const __grid_constant_
 
 // out[hv, d] = sum over blocks of part[block, hv, d]; blocks without tokens were never written.
 // Grid: HV * ceil(K / 32) blocks of 1024 threads (32 channels x 32 interleaved partial sums).
-inline __global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(1024)
     sum_blocks_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int K,
                       const std::int32_t* exists) {
   __shared__ float sums[32][33];
@@ -125,7 +124,7 @@ inline __global__ void __launch_bounds__(1024)
 }
 
 // out[hv] = sum over blocks and parts of part[block, hv, parts]. Grid: HV blocks of 256 threads.
-inline __global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256)
     sum_scalars_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int parts,
                        const std::int32_t* exists) {
   __shared__ float sums[8];

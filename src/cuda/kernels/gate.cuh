@@ -20,8 +20,7 @@ struct GateArgs {
   int chunk = 64;
 };
 
-inline __global__ void __launch_bounds__(256)
-    gate_forward_kernel(const __grid_constant__ GateArgs args) {
+__global__ void __launch_bounds__(256) gate_forward_kernel(const __grid_constant__ GateArgs args) {
   const Shape& s = args.shape;
   const std::int64_t total = s.B * s.T * s.HV * s.K;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * 256;
@@ -40,7 +39,7 @@ inline __global__ void __launch_bounds__(256)
 
 // Tokens [begin, begin + 128) of the flattened batch, one value head; thread = channel.
 // Grid: blocks * HV, 256 threads.
-inline __global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256)
     gate_backward_kernel(const __grid_constant__ GateArgs args, int block_tokens) {
   __shared__ float sums[8];
   const Shape& s = args.shape;
@@ -86,7 +85,7 @@ struct OffsetBatch {
 
 // Inclusive prefix sum times log2(e), restarting at every chunk of every sequence; thread =
 // channel. Grid: (sequences * HV, chunk groups); a block strides over the chunks of its sequence.
-inline __global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256)
     gate_cumsum_kernel(const __grid_constant__ GateArgs args,
                        const __grid_constant__ OffsetBatch host_offsets, int packed_on_host) {
   const Shape& s = args.shape;
@@ -136,7 +135,7 @@ struct NormArgs {
 };
 
 // One warp per row.
-inline __global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256)
     l2norm_kernel(const __grid_constant__ NormArgs args, bool backward) {
   const int lane = threadIdx.x % 32;
   const std::int64_t row_index = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;

@@ -25,7 +25,7 @@ struct SimtWySmem {
 };
 
 // Grid: num_chunks * HV * ceil(V / 32).
-inline __global__ void __launch_bounds__(kSimtThreads)
+__global__ void __launch_bounds__(kSimtThreads)
     wy_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
   SimtWySmem& s = *reinterpret_cast<SimtWySmem*>(raw_smem);
@@ -88,7 +88,7 @@ __device__ inline void load_chunk_rows(const float* from, std::int64_t tile, int
 }
 
 // Grid: num_chunks * HV.
-inline __global__ void __launch_bounds__(kSimtThreads)
+__global__ void __launch_bounds__(kSimtThreads)
     output_bwd_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
   SimtPairSmem& s = *reinterpret_cast<SimtPairSmem*>(raw_smem);
@@ -108,6 +108,7 @@ inline __global__ void __launch_bounds__(kSimtThreads)
     load_chunk_rows(args.u, tile, v0, V, s.u);
     load_chunk_rows(static_cast<const float*>(args.x.data), tile, v0, V, s.x);
     __syncthreads();  // tiles before the products
+#pragma unroll 4
     for (int m = 0; m < kScanCols; ++m) {
 #pragma unroll
       for (int a = 0; a < 4; ++a) {
@@ -139,6 +140,7 @@ struct SimtIntraSmem {
   float q[kC][kSimtTile + 1];
   float k[kC][kSimtTile + 1];
   float g[kC][kSimtTile + 1];
+  float g_low[kC][kSimtTile + 1];
   float d_o[kC][kScanCols + 1];  // later dG
   float u[kC][kScanCols + 1];
   float x[kC][kScanCols + 1];
@@ -152,7 +154,7 @@ struct SimtIntraSmem {
 };
 
 // Grid: num_chunks * HV * ceil(K / 32).
-inline __global__ void __launch_bounds__(kSimtThreads)
+__global__ void __launch_bounds__(kSimtThreads)
     intra_bwd_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
   SimtIntraSmem& s = *reinterpret_cast<SimtIntraSmem*>(raw_smem);
@@ -181,7 +183,7 @@ inline __global__ void __launch_bounds__(kSimtThreads)
     s.p[e / kC][e % kC] = args.p[tile * kC * kC + e];
   }
   __syncthreads();  // norms before the tile
-  load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g);
+  load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g, s.g_low);
 
   // Products with S and D: thread owns channel ch, rows ty + 8 a.
   float dq[8] = {};
@@ -204,6 +206,7 @@ inline __global__ void __launch_bounds__(kSimtThreads)
           in ? load(ds, c * ds.s0 + hv * ds.s1 + d * ds.s2 + j * ds.s3) : 0.0F;
     }
     __syncthreads();  // tiles before the products
+#pragma unroll 4
     for (int m = 0; m < kScanCols; ++m) {
       const float sv = s.s[ch][m];
       const float dv = s.d[ch][m];
@@ -224,19 +227,22 @@ inline __global__ void __launch_bounds__(kSimtThreads)
   for (int a = 0; a < 8; ++a) {
     const int i = ty + 8 * a;
     const float gi = s.g[i][ch];
+    const float gi_low = s.g_low[i][ch];
     const float e = exp2f(gi);
     dq[a] *= args.in.scale * e;
     row[a] *= -e;
-    col[a] *= exp2f(last - gi);
+    col[a] *= exp2f((last - gi) + (s.g_low[kC - 1][ch] - gi_low));
     inter += s.k[i][ch] * col[a];
+#pragma unroll 2
     for (int j = 0; j <= i; ++j) {
-      const float kj = s.k[j][ch] * exp2f(gi - s.g[j][ch]);
+      const float kj = s.k[j][ch] * exp2f((gi - s.g[j][ch]) + (gi_low - s.g_low[j][ch]));
       dq[a] += s.d_n[i][j] * kj;
       row[a] += s.p[i][j] * kj;
     }
+#pragma unroll 2
     for (int j = i; j < kC; ++j) {
-      col[a] +=
-          (s.d_n[j][i] * s.q[j][ch] + s.beta[j] * s.p[j][i] * s.k[j][ch]) * exp2f(s.g[j][ch] - gi);
+      col[a] += (s.d_n[j][i] * s.q[j][ch] + s.beta[j] * s.p[j][i] * s.k[j][ch]) *
+                exp2f((s.g[j][ch] - gi) + (s.g_low[j][ch] - gi_low));
     }
   }
   s.part[ty][ch] = inter;

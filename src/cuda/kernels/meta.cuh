@@ -14,16 +14,15 @@ struct OffsetArgs {
   std::int64_t value[kOffsetsPerLaunch];
 };
 
-inline __global__ void __launch_bounds__(256)
-    write_offsets_kernel(const __grid_constant__ OffsetArgs args, std::int64_t* offsets,
-                         int count) {
+__global__ void __launch_bounds__(256) write_offsets_kernel(const __grid_constant__ OffsetArgs args,
+                                                            std::int64_t* offsets, int count) {
   for (int i = threadIdx.x; i < count; i += 256)
     offsets[i] = args.value[i];
 }
 
 // Copies cu_seqlens from device memory; makes it non-decreasing and within [0, T]. One block; each
 // thread owns a run of consecutive entries.
-inline __global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(1024)
     read_offsets_kernel(Tensor cu, std::int64_t count, std::int64_t T, std::int64_t* offsets) {
   __shared__ std::int64_t highest[1024];
   const std::int64_t run = (count + 1023) / 1024;
@@ -47,7 +46,7 @@ inline __global__ void __launch_bounds__(1024)
 }
 
 // first_chunk[n] = sum over m < n of ceil(length_m / 64). One block.
-inline __global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(1024)
     first_chunk_kernel(const std::int64_t* offsets, std::int64_t N, std::int64_t* first_chunk) {
   __shared__ std::int64_t sums[1024];
   const std::int64_t run = (N + 1023) / 1024;
@@ -69,7 +68,7 @@ inline __global__ void __launch_bounds__(1024)
 }
 
 // The last sequence whose first chunk is <= c, or -1 past the end.
-inline __global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256)
     chunk_sequence_kernel(const std::int64_t* first_chunk, std::int64_t N, std::int64_t num_chunks,
                           std::int32_t* chunk_seq) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;

@@ -1,11 +1,10 @@
 // Factors of one chunk in f32 arithmetic, for any K and any gate.
 //
-// Math: spec "chunked forward" with A = (I + Lo)^-1 folded into the factors:
+// Math: spec "chunked forward", form D:
 //   Lo_ij = beta_i sum_d k_id k_jd 2^(G_id - G_jd) (i > j),  N_ij = sum_d q_id k_jd 2^(..) (i >= j)
-//   kt = k 2^G, kh = A^T (k 2^(G_last - G)), qt = scale (q 2^G - N A diag(beta) kt),
-//   n = scale N A [diag(beta) in the forward].
+//   kt = k 2^G, kh = k 2^(G_last - G), qt = scale q 2^G, n = scale N, a = (I + Lo)^-1.
 // Every pair has its own exponential, so no anchor and no clamp is needed (exponents <= 0).
-// Grid: num_chunks * HV blocks of 256 threads. Shared memory: 4 tiles [64,65] and 3 [64,33] f32.
+// Grid: num_chunks * HV blocks of 256 threads. Shared memory: 3 tiles [64,65] and 4 [64,33] f32.
 #pragma once
 
 #include "cuda/tile/chunk.cuh"
@@ -18,11 +17,12 @@ inline constexpr int kSimtTile = 32;  // channels per step
 
 struct SimtPrepSmem {
   float n[kC][kC + 1];
-  float lo[kC][kC + 1];  // later n A
+  float lo[kC][kC + 1];
   float a[kC][kC + 1];
   float q[kC][kSimtTile + 1];
   float k[kC][kSimtTile + 1];
-  float g[kC][kSimtTile + 1];
+  float g[kC][kSimtTile + 1];      // prefix sum, and what its rounding to f32 lost: resets
+  float g_low[kC][kSimtTile + 1];  // (-1000) must not cost the small decays around them
   float rstd_q[kC];
   float rstd_k[kC];
   float beta[kC];
@@ -50,7 +50,8 @@ __device__ inline void row_rstd(const Inputs& in, const Tensor& x, const Chunk& 
 // q, k (normalised, rounded) and the inclusive log2 decay sum of channels [d0, d0 + 32).
 __device__ inline void load_qkg(const ChunkArgs& args, const Chunk& chunk, int hv, int d0,
                                 const float* rstd_q, const float* rstd_k, float (*q)[kSimtTile + 1],
-                                float (*k)[kSimtTile + 1], float (*g)[kSimtTile + 1]) {
+                                float (*k)[kSimtTile + 1], float (*g)[kSimtTile + 1],
+                                float (*g_low)[kSimtTile + 1]) {
   const Inputs& in = args.in;
   const int K = args.shape.K;
   const int h = hv / args.shape.G;
@@ -77,16 +78,17 @@ __device__ inline void load_qkg(const ChunkArgs& args, const Chunk& chunk, int h
   }
   __syncthreads();  // raw decays before the prefix sum
   if (threadIdx.x < kSimtTile) {
-    float sum = 0.0F;
+    double sum = 0.0;
     for (int i = 0; i < kC; ++i) {
-      sum += g[i][threadIdx.x];
-      g[i][threadIdx.x] = sum;
+      sum += static_cast<double>(g[i][threadIdx.x]);
+      const float high = static_cast<float>(sum);
+      g[i][threadIdx.x] = high;
+      g_low[i][threadIdx.x] = static_cast<float>(sum - static_cast<double>(high));
     }
   }
   __syncthreads();  // prefix sums before their readers
 }
 
-template <bool kBackward>
 __global__ void __launch_bounds__(kSimtThreads)
     prep_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
@@ -118,7 +120,8 @@ __global__ void __launch_bounds__(kSimtThreads)
   float acc_n[4][4] = {};
   float acc_l[4][4] = {};
   for (int d0 = 0; d0 < K; d0 += kSimtTile) {
-    load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g);
+    load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g, s.g_low);
+#pragma unroll 2
     for (int d = 0; d < kSimtTile; ++d) {
 #pragma unroll
       for (int a = 0; a < 4; ++a) {
@@ -127,7 +130,8 @@ __global__ void __launch_bounds__(kSimtThreads)
         for (int b = 0; b < 4; ++b) {
           const int j = tx + 16 * b;
           if (i < j) continue;
-          const float kj = s.k[j][d] * exp2f(s.g[i][d] - s.g[j][d]);
+          const float kj =
+              s.k[j][d] * exp2f((s.g[i][d] - s.g[j][d]) + (s.g_low[i][d] - s.g_low[j][d]));
           acc_n[a][b] += s.q[i][d] * kj;
           acc_l[a][b] += s.k[i][d] * kj;
         }
@@ -157,30 +161,13 @@ __global__ void __launch_bounds__(kSimtThreads)
       s.a[i][tid] = -sum;
     }
   }
-  __syncthreads();  // A before N A
-  float na[4][4] = {};
-  for (int m = 0; m < kC; ++m) {
-#pragma unroll
-    for (int a = 0; a < 4; ++a) {
-#pragma unroll
-      for (int b = 0; b < 4; ++b)
-        na[a][b] += s.n[ty + 16 * a][m] * s.a[m][tx + 16 * b];
-    }
-  }
+  __syncthreads();  // A before it is stored
   float* n_out = static_cast<float*>(args.factors.n) + tile * kC * kC;
   float* a_out = static_cast<float*>(args.factors.a) + tile * kC * kC;
-#pragma unroll
-  for (int a = 0; a < 4; ++a) {
-#pragma unroll
-    for (int b = 0; b < 4; ++b) {
-      const int i = ty + 16 * a;
-      const int j = tx + 16 * b;
-      s.lo[i][j] = na[a][b] * s.beta[j];  // Lo is dead: N A diag(beta) takes its place
-      n_out[i * kC + j] = kBackward ? na[a][b] : s.lo[i][j];
-      if constexpr (kBackward) a_out[i * kC + j] = s.a[i][j];
-    }
+  for (int e = tid; e < kC * kC; e += kSimtThreads) {
+    n_out[e] = s.n[e / kC][e % kC];
+    a_out[e] = s.a[e / kC][e % kC];
   }
-  __syncthreads();  // N A diag(beta) before its readers
 
   // kt, kh, qt: thread owns channel tid % 32 and rows tid / 32 + 8 a.
   const int ch = tid % kSimtTile;
@@ -188,22 +175,16 @@ __global__ void __launch_bounds__(kSimtThreads)
   float* kh_out = static_cast<float*>(args.factors.kh) + tile * kC * K;
   float* qt_out = static_cast<float*>(args.factors.qt) + tile * kC * K;
   for (int d0 = 0; d0 < K; d0 += kSimtTile) {
-    load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g);
+    load_qkg(args, chunk, hv, d0, s.rstd_q, s.rstd_k, s.q, s.k, s.g, s.g_low);
     const float last = s.g[kC - 1][ch];  // rows past the end repeat the last sum
+    const float last_low = s.g_low[kC - 1][ch];
     for (int i = tid / kSimtTile; i < kC; i += kSimtThreads / kSimtTile) {
-      float kh = 0.0F;
-      float qn = 0.0F;
-      for (int m = 0; m < kC; ++m) {
-        const float g = s.g[m][ch];
-        if (m >= i) kh += s.a[m][i] * s.k[m][ch] * exp2f(last - g);
-        if (m <= i) qn += s.lo[i][m] * s.k[m][ch] * exp2f(g);
-      }
       if (d0 + ch >= K) continue;
       const std::int64_t at = static_cast<std::int64_t>(i) * K + d0 + ch;
       const float e = exp2f(s.g[i][ch]);
       kt_out[at] = s.k[i][ch] * e;
-      kh_out[at] = kh;
-      qt_out[at] = args.in.scale * s.q[i][ch] * e - qn;
+      kh_out[at] = s.k[i][ch] * exp2f((last - s.g[i][ch]) + (last_low - s.g_low[i][ch]));
+      qt_out[at] = args.in.scale * s.q[i][ch] * e;
       if (i == 0) args.factors.decay[tile * K + d0 + ch] = exp2f(last);
     }
     __syncthreads();  // tile read before the next one is written

@@ -20,7 +20,7 @@ template <int kK>
 struct RecurrentSmem {
   float q[kK];
   float k[kK];
-  float decay[kK];
+  float decay[kK];                         // exp(g) - 1: near 1 a decay keeps all its digits
   float part[kK / 32][2][kRecurrentCols];  // per warp: S'^T k, S'^T q
   float norm[kK / 32][3];                  // per warp: |q|^2, |k|^2, then q.k
 };
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ R
       q = load(in.q, row * in.q.s0 + t * in.q.s1 + h * in.q.s2 + tid * in.q.s3);
       k = load(in.k, row * in.k.s0 + t * in.k.s1 + h * in.k.s2 + tid * in.k.s3);
       const float g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
-      decay = expf(gate_decay(in.gate, gc, g));
+      decay = expm1f(gate_decay(in.gate, gc, g));
     }
     float value[4];
     float beta[4];
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ R
       const float qd = s.q[d];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        state[a][j] *= dd;
+        state[a][j] = fmaf(state[a][j], dd, state[a][j]);
         sk[j] += state[a][j] * kd;
         sq[j] += state[a][j] * qd;
       }

@@ -1,9 +1,8 @@
 // The two scans over chunks in f32 arithmetic; factors from prep_simt.cuh.
 //
-// Forward, per chunk:  Z = beta (v - kt S),  o = qt S + n v,  S = decay S + kh^T Z.
-// Reverse, per chunk:  X = n^T do + kh D,  D = decay D + qt^T do - kt^T (beta (kh D)).
-// (qt and n carry the scale; n of the reverse scan has no beta. S at chunk starts and D at chunk
-// ends are stored.)
+// Forward, per chunk:  U = A beta (v - kt S),  o = qt S + n U,  S = decay S + kh^T U.
+// Reverse, per chunk:  X = A^T (n^T do + kh D),  D = decay D + qt^T do - kt^T (beta X).
+// (qt and n carry the scale. S at chunk starts and D at chunk ends are stored.)
 // Grid: N * HV * ceil(V / 32) blocks of 256 threads; a block owns 32 columns of one state.
 #pragma once
 
@@ -17,6 +16,7 @@ struct SimtScanSmem {
   float state[256][kScanCols + 1];
   float v[kC][kScanCols + 1];  // v or do
   float z[kC][kScanCols + 1];
+  float u[kC][kScanCols + 1];
   float m[kC][kScanCols + 1];  // tile of the left operand
   float beta[kC];
 };
@@ -129,6 +129,7 @@ __global__ void __launch_bounds__(kSimtThreads)
     const float* kh = static_cast<const float*>(args.factors.kh) + tile * kC * K;
     const float* qt = static_cast<const float*>(args.factors.qt) + tile * kC * K;
     const float* nm = static_cast<const float*>(args.factors.n) + tile * kC * kC;
+    const float* am = static_cast<const float*>(args.factors.a) + tile * kC * kC;
     float acc_z[8] = {};
     float acc_o[8] = {};
     for (int d0 = 0; d0 < K; d0 += 32) {
@@ -143,21 +144,32 @@ __global__ void __launch_bounds__(kSimtThreads)
         __syncthreads();
       }
     }
-    if constexpr (kOutput) {
-      for (int m0 = 0; m0 < kC; m0 += 32) {
-        load_matrix_tile(nm, kC, m0, kC, s.m);
-        __syncthreads();  // as above
-        step_rows(s.m, s.v, m0, acc_o);
-        __syncthreads();
-      }
-    } else {
-      __syncthreads();  // s.v, s.beta before their readers where K is 0 steps away
-    }
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       const int i = ty + 8 * a;
       s.z[i][tx] = s.beta[i] * (s.v[i][tx] - acc_z[a]);
-      if (kOutput && i < chunk.length && v0 + tx < V) {
+      acc_z[a] = 0.0F;
+    }
+    for (int m0 = 0; m0 < kC; m0 += 32) {
+      load_matrix_tile(am, kC, m0, kC, s.m);
+      __syncthreads();  // z and the tile before the products
+      step_rows(s.m, s.z, m0, acc_z);
+      __syncthreads();  // products before the next tile
+    }
+#pragma unroll
+    for (int a = 0; a < 8; ++a)
+      s.u[ty + 8 * a][tx] = acc_z[a];
+    if constexpr (kOutput) {
+      for (int m0 = 0; m0 < kC; m0 += 32) {
+        load_matrix_tile(nm, kC, m0, kC, s.m);
+        __syncthreads();  // u and the tile before the products
+        step_rows(s.m, s.u, m0, acc_o);
+        __syncthreads();  // products before the next tile
+      }
+#pragma unroll
+      for (int a = 0; a < 8; ++a) {
+        const int i = ty + 8 * a;
+        if (i >= chunk.length || v0 + tx >= V) continue;
         const Tensor& o = args.o;
         store(o, chunk.row * o.s0 + (chunk.begin + i) * o.s1 + hv * o.s2 + (v0 + tx) * o.s3,
               acc_o[a]);
@@ -168,15 +180,15 @@ __global__ void __launch_bounds__(kSimtThreads)
     }
     for (int d0 = 0; d0 < K; d0 += 32) {
       load_matrix_tile(kh, K, d0, K, s.m);
-      __syncthreads();  // tile, z and the scaled state before the update
-      update_state(s.m, s.z, d0, 1.0F, s.state);
+      __syncthreads();  // tile, u and the scaled state before the update
+      update_state(s.m, s.u, d0, 1.0F, s.state);
       __syncthreads();  // update before the next tile
     }
   }
   if (args.final_state.data != nullptr) store_state(args.final_state, n, hv, v0, K, V, s.state);
 }
 
-inline __global__ void __launch_bounds__(kSimtThreads)
+__global__ void __launch_bounds__(kSimtThreads)
     scan_rev_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
   SimtScanSmem& s = *reinterpret_cast<SimtScanSmem*>(raw_smem);
@@ -209,6 +221,7 @@ inline __global__ void __launch_bounds__(kSimtThreads)
     const float* kh = static_cast<const float*>(args.factors.kh) + tile * kC * K;
     const float* qt = static_cast<const float*>(args.factors.qt) + tile * kC * K;
     const float* nm = static_cast<const float*>(args.factors.n) + tile * kC * kC;
+    const float* am = static_cast<const float*>(args.factors.a) + tile * kC * kC;
     float acc_e[8] = {};
     for (int d0 = 0; d0 < K; d0 += 32) {
       load_matrix_tile(kh, K, d0, K, s.m);
@@ -216,28 +229,35 @@ inline __global__ void __launch_bounds__(kSimtThreads)
       step_rows(s.m, s.state, d0, acc_e);
       __syncthreads();  // products before the next tile
     }
-    float acc_x[8];
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       const int i = ty + 8 * a;
-      acc_x[a] = acc_e[a];
-      s.z[i][tx] = s.beta[i] * acc_e[a];
       for (int m = i; m < kC; ++m)
-        acc_x[a] += nm[m * kC + i] * s.v[m][tx];
-      const Tensor& x = args.x;
-      if (v0 + tx < V) store(x, c * x.s0 + hv * x.s1 + i * x.s2 + v0 + tx, acc_x[a]);
+        acc_e[a] += nm[m * kC + i] * s.v[m][tx];
+      s.z[i][tx] = acc_e[a];
+    }
+    __syncthreads();  // dU before A^T dU
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      const int i = ty + 8 * a;
+      float x = 0.0F;
+      for (int m = i; m < kC; ++m)
+        x += am[m * kC + i] * s.z[m][tx];
+      const Tensor& to = args.x;
+      if (v0 + tx < V) store(to, c * to.s0 + hv * to.s1 + i * to.s2 + v0 + tx, x);
+      s.u[i][tx] = s.beta[i] * x;
     }
     for (int e = threadIdx.x; e < K * kScanCols; e += kSimtThreads) {
       s.state[e / kScanCols][e % kScanCols] *= args.factors.decay[tile * K + e / kScanCols];
     }
     for (int d0 = 0; d0 < K; d0 += 32) {
       load_matrix_tile(qt, K, d0, K, s.m);
-      __syncthreads();  // tile, z and the scaled state before the update
+      __syncthreads();  // tile, beta X and the scaled state before the update
       update_state(s.m, s.v, d0, 1.0F, s.state);
       __syncthreads();  // update before the next tile
       load_matrix_tile(kt, K, d0, K, s.m);
       __syncthreads();  // as above
-      update_state(s.m, s.z, d0, -1.0F, s.state);
+      update_state(s.m, s.u, d0, -1.0F, s.state);
       __syncthreads();
     }
   }

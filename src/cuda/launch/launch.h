@@ -20,13 +20,13 @@ void launch_offsets(const PackedOffsets& from, std::int64_t N, std::int64_t T,
 void launch_chunk_map(const ChunkMap& map, std::int64_t N, void* stream);
 
 // f32 stages, any K and V up to 256.
-void launch_prep_simt(const ChunkArgs& args, bool backward, void* stream);
+void launch_prep_simt(const ChunkArgs& args, void* stream);
 void launch_scan_fwd_simt(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_simt(const ChunkArgs& args, void* stream);
 void launch_local_simt(const ChunkArgs& args, void* stream);
 
 // Tensor-core stages, K and V up to 128.
-void launch_prep_mma(const ChunkArgs& args, bool backward, void* stream);
+void launch_prep_mma(const ChunkArgs& args, void* stream);
 void launch_scan_fwd_mma(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_mma(const ChunkArgs& args, void* stream);
 void launch_local_mma(const ChunkArgs& args, void* stream);

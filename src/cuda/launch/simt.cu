@@ -7,9 +7,9 @@ namespace {
 std::int64_t slices(int dim, int width) { return (dim + width - 1) / width; }
 }  // namespace
 
-void launch_prep_simt(const ChunkArgs& args, bool backward, void* stream) {
-  launch("prep_simt", backward ? prep_simt_kernel<true> : prep_simt_kernel<false>,
-         args.map.num_chunks * args.shape.HV, kSimtThreads, sizeof(SimtPrepSmem), stream, args);
+void launch_prep_simt(const ChunkArgs& args, void* stream) {
+  launch("prep_simt", prep_simt_kernel, args.map.num_chunks * args.shape.HV, kSimtThreads,
+         sizeof(SimtPrepSmem), stream, args);
 }
 
 void launch_scan_fwd_simt(const ChunkArgs& args, bool output, void* stream) {

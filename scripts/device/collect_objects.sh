@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Gathers the host objects of a CUDA build (cmake -DKDA_CUDA=ON) for build_cuda.sh.
+# Usage: collect_objects.sh BUILD_FOLDER OBJECT_FOLDER
+set -euo pipefail
+build=$1
+out=$2
+rm -rf "$out"
+mkdir -p "$out"
+cp "$build/lib/libkda.a" "$out/"
+ar rcs "$out/libkda_cuda_host.a" "$build"/src/cuda/CMakeFiles/kda_cuda.dir/*.cpp.o
+for library in libgtest.a libgtest_main.a libhwy.so.1; do
+  for folder in /usr/lib/x86_64-linux-gnu /usr/lib; do
+    if [[ -f $folder/$library ]]; then cp "$folder/$library" "$out/"; fi
+  done
+done
+for folder in "$build"/tests/cuda/CMakeFiles/*.dir "$build"/bench/cuda/CMakeFiles/*.dir; do
+  [[ -d $folder ]] || continue
+  name=$(basename "$folder" .dir)
+  [[ $name == kda_cuda_test_kit ]] && continue
+  mkdir -p "$out/$name"
+  find "$folder" -name '*.o' -exec cp {} "$out/$name/" \;
+  (cd "$out" && ls "$name"/*.o) >"$out/$name.objects"
+  if [[ $name == *test* ]]; then
+    mkdir -p "$out/kit"
+    cp "$build"/tests/cuda/CMakeFiles/kda_cuda_test_kit.dir/*.o "$out/kit/"
+    cp "$build/lib/libkda_test_kit.a" "$out/"
+    (cd "$out" && ls kit/*.o) >>"$out/$name.objects"
+    echo libkda_test_kit.a >>"$out/$name.objects"
+    [[ -f $out/libgtest_main.a ]] && echo libgtest_main.a >>"$out/$name.objects"
+  fi
+done
+find "$out" -name '*.o' -exec strip -g {} +
+strip -g "$out"/*.a
+du -sh "$out"

@@ -1,0 +1,19 @@
+// Approximate functions of the special unit, about 2 ulp.
+#pragma once
+
+namespace kda::cuda::ptx {
+
+// 2^x; results below 2^-126 are 0.
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline float rcp_approx(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace kda::cuda::ptx

@@ -1,0 +1,30 @@
+// Accesses by shared-memory address.
+#pragma once
+
+#include <cstdint>
+
+namespace kda::cuda::ptx {
+
+__device__ inline void store_shared(std::uint32_t address, uint4 x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(x.x), "r"(x.y), "r"(x.z),
+               "r"(x.w)
+               : "memory");
+}
+__device__ inline uint4 load_shared(std::uint32_t address) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+               : "r"(address)
+               : "memory");
+  return x;
+}
+__device__ inline void store_shared_pair(std::uint32_t address, std::uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+__device__ inline std::uint32_t load_shared_pair(std::uint32_t address) {
+  std::uint32_t x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
+}
+
+}  // namespace kda::cuda::ptx
