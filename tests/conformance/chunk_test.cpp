@@ -14,19 +14,31 @@ namespace {
 
 class ChunkConformance : public ::testing::TestWithParam<std::tuple<TestBackend, Case>> {};
 
-TEST_P(ChunkConformance, MatchesOracle) {
-  const auto& [backend, c] = GetParam();
+// Runs and compares one direction.
+void expect_matches_oracle(const TestBackend& backend, const Case& c, bool backward) {
   const CaseData data = make_data(c, backend.io);
-  const RunResult result = run_chunk(backend, c, data);
+  // A backward that reads checkpoints needs the forward that writes them.
+  const RunOptions options{.forward = !backward || c.h_kv, .backward = backward};
+  const RunResult result = run_chunk(backend, c, data, options);
   KDA_SKIP_IF_REFUSED(backend, result.unsupported);
   expect_no_faults(result);
-  const Outputs expected = oracle(c, data);
+  const Outputs expected = oracle(c, data, {.forward = options.forward, .backward = backward});
   Outputs straightforward;
   if (compare_with_straightforward(backend)) {
-    straightforward = run_chunk(straightforward_of(backend), c, data).values;
+    straightforward = run_chunk(straightforward_of(backend), c, data, options).values;
   }
   expect_all_close(backend, c, data, expected, result.values,
                    straightforward.empty() ? nullptr : &straightforward);
+}
+
+TEST_P(ChunkConformance, Forward_MatchesOracle) {
+  const auto& [backend, c] = GetParam();
+  expect_matches_oracle(backend, c, /*backward=*/false);
+}
+
+TEST_P(ChunkConformance, Backward_MatchesOracle) {
+  const auto& [backend, c] = GetParam();
+  expect_matches_oracle(backend, c, /*backward=*/true);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ChunkConformance,

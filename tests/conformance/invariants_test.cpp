@@ -195,7 +195,7 @@ TEST_P(Invariants, Repeats_AreBitIdentical) {
   }
 }
 
-// With and without the caller's scratch memory, and for any number of threads.
+// With and without the caller's scratch memory.
 TEST_P(Invariants, Workspace_MakesNoDifference) {
   const TestBackend& backend = GetParam();
   if (backend.memory->space() != MemorySpace::kHost) {
@@ -209,6 +209,32 @@ TEST_P(Invariants, Workspace_MakesNoDifference) {
   expect_equal_runs(given,
                     run_chunk(backend, c, data, {.give_workspace = false, .keep_bits = true}),
                     "without a workspace");
+}
+
+// A byte less than the call asked for is an error, not a write past the end.
+TEST_P(Invariants, Workspace_TooSmallIsAnError) {
+  const TestBackend& backend = GetParam();
+  const Case c = base_case();
+  const CaseData data = make_data(c, backend.io);
+  const DeviceInputs inputs(backend, c, data);
+  DeviceTensor o(*backend.memory, backend.io, {c.B, c.T, c.HV, c.V}, Layout::kContiguous);
+  ChunkForwardParams p;
+  p.in = inputs.operator_inputs(c);
+  p.o = o.view();
+  std::size_t wanted = 0;
+  const std::string refusal =
+      refusal_of([&] { wanted = chunk_forward_workspace_bytes(p, {.backend = backend.backend}); });
+  KDA_SKIP_IF_REFUSED(backend, refusal);
+  if (wanted == 0) return;  // it takes what it gets: nothing
+  try {
+    run_chunk(backend, c, data, {.backward = false, .workspace_shortfall = 1});
+    ADD_FAILURE() << "accepted " << wanted - 1 << " bytes of " << wanted;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
+    EXPECT_NE(std::string(error.what()).find("workspace"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(std::to_string(wanted)), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_P(Invariants, Threads_MakeNoDifference) {

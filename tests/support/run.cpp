@@ -1,5 +1,7 @@
 #include "support/run.h"
 
+#include <algorithm>
+
 #include "kda/ops/recurrent.h"
 
 namespace kda::test {
@@ -57,6 +59,7 @@ void call(const TestBackend& backend, const Params& params, const RunOptions& op
   const std::size_t bytes = options.give_workspace ? workspace_bytes(params, context) : 0;
   const GuardedWorkspace workspace(*backend.memory, bytes);
   context.workspace = workspace.get();
+  context.workspace.bytes -= std::min(bytes, options.workspace_shortfall);
   op(params, context);
   const std::string damage = workspace.damage();
   if (!damage.empty()) result->faults.push_back("workspace: " + damage);

@@ -46,7 +46,8 @@ struct RunResult {
 struct RunOptions {
   bool forward = true;
   bool backward = true;
-  bool give_workspace = true;  // false: host backends allocate
+  bool give_workspace = true;           // false: host backends allocate
+  std::size_t workspace_shortfall = 0;  // bytes less than the call asked for
   bool keep_bits = false;
 };
 
