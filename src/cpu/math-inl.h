@@ -63,8 +63,7 @@ HWY_INLINE Vec log1p_of_fraction(Vec e) {
 // log(1 + e^x)
 HWY_INLINE Vec softplus(Vec x) {
   const Vec tail = log1p_of_fraction(exp(hn::Neg(hn::Abs(x))));
-  // x + |x| is 0 or 2x and, unlike Max, keeps a NaN.
-  return hn::MulAdd(hn::Add(x, hn::Abs(x)), splat(0.5F), tail);
+  return hn::Add(hn::Max(x, zero()), tail);  // a NaN comes back through the tail
 }
 
 // sigmoid(x), and sigmoid(x) * sigmoid(-x) without the cancellation of s (1 - s).
