@@ -73,7 +73,7 @@ void bump_versions(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
     op.callBoxed(stack);
   }
   for (const at::Tensor& tensor : written)
-    torch::autograd::increment_version(tensor);
+    torch::autograd::impl::bump_version(tensor);
 }
 
 // In-place operators record nothing at all, so a call that autograd watches is refused.
