@@ -80,11 +80,20 @@ __device__ inline void load_bounded(const ChunkArgs& args, std::int64_t tile, Bo
                               smem_address(s->d));
 }
 
+// v, and q, k, g as they are, each where its factor tile will be.
 template <int kD>
-__device__ inline void load_bounded_v(const ChunkArgs& args, std::int64_t tile,
-                                      BoundedSmem<kD>* s) {
+__device__ inline void load_bounded_rows(const ChunkArgs& args, std::int64_t tile,
+                                         BoundedSmem<kD>* s) {
   const int hv = static_cast<int>(tile % args.shape.HV);
   const Chunk chunk = chunk_at(args.map, tile / args.shape.HV);
+  const auto copy = [&](const Tensor& t, int head, const std::uint16_t* to) {
+    copy_rows<kC, kD, kBoundedThreads>(static_cast<const std::uint16_t*>(t.data) +
+                                           chunk.row * t.s0 + chunk.begin * t.s1 + head * t.s2,
+                                       t.s1, chunk.length, smem_address(to));
+  };
+  copy(args.in.q, hv / args.shape.G, s->q_up);
+  copy(args.in.k, hv / args.shape.G, s->k_up);
+  copy(args.in.g, hv, s->k_down);
   const Tensor& v = args.in.v;
   copy_rows<kC, kD, kBoundedThreads>(
       static_cast<const std::uint16_t*>(v.data) + chunk.row * v.s0 + chunk.begin * v.s1 + hv * v.s2,
@@ -122,7 +131,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
   std::int64_t tile = blockIdx.x;
   if (tile < num_tiles) {
     load_bounded<kD>(args, tile, &s);
-    load_bounded_v<kD>(args, tile, &s);
+    load_bounded_rows<kD>(args, tile, &s);
     ptx::cp_async_commit();
   }
 #pragma unroll 1
@@ -221,33 +230,6 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
     }
 
-    // Rows of q, k and g for step 4: under way during step 3.
-    std::uint32_t q[2][kT];
-    std::uint32_t k[2][kT];
-    std::uint32_t g[2][kT];
-    bool valid[2];
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int i = i0 + 8 * row;
-      const std::int64_t t = chunk.begin + i;
-      valid[row] = i < chunk.length;
-      const auto* q_from = static_cast<const std::uint16_t*>(in.q.data) + chunk.row * in.q.s0 +
-                           t * in.q.s1 + h * in.q.s2 + d0;
-      const auto* k_from = static_cast<const std::uint16_t*>(in.k.data) + chunk.row * in.k.s0 +
-                           t * in.k.s1 + h * in.k.s2 + d0;
-      const auto* g_from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
-                           t * in.g.s1 + hv * in.g.s2 + d0;
-#pragma unroll
-      for (int n = 0; n < kT; ++n) {
-        q[row][n] = k[row][n] = g[row][n] = 0;
-        if (valid[row]) {
-          q[row][n] = __ldg(reinterpret_cast<const std::uint32_t*>(q_from + 8 * n));
-          k[row][n] = __ldg(reinterpret_cast<const std::uint32_t*>(k_from + 8 * n));
-          g[row][n] = __ldg(reinterpret_cast<const std::uint32_t*>(g_from + 8 * n));
-        }
-      }
-    }
-
     // 3. Products with S and D.
     float acc_q[kT][4];
     float acc_y[kT][4];
@@ -294,6 +276,17 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
       sum = quad_sum(sum);
       if (tid % 4 == 0) s.sd[d] = sum;
+    }
+    std::uint32_t q[2][kT];
+    std::uint32_t k[2][kT];
+    const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+#pragma unroll
+      for (int n = 0; n < kT; ++n) {
+        q[row][n] = ptx::load_shared_pair(smem_address(s.q_up) + pair_at(row, n));
+        k[row][n] = ptx::load_shared_pair(smem_address(s.k_up) + pair_at(row, n));
+      }
     }
     if (in.l2norm) {
 #pragma unroll
@@ -347,8 +340,9 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       const float b1 = dt_bias != nullptr ? __ldg(dt_bias + 8 * n + 1) : 0.0F;
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float x = ptx::exp2_approx(slope * (low_of(g[row][n]) + b0));
-        const float y = ptx::exp2_approx(slope * (high_of(g[row][n]) + b1));
+        const std::uint32_t g = ptx::load_shared_pair(smem_address(s.k_down) + pair_at(row, n));
+        const float x = ptx::exp2_approx(slope * (low_of(g) + b0));
+        const float y = ptx::exp2_approx(slope * (high_of(g) + b1));
         l[row][n][0] = valid[row] ? bound * ptx::rcp_approx(1.0F + x) : 0.0F;
         l[row][n][1] = valid[row] ? bound * ptx::rcp_approx(1.0F + y) : 0.0F;
       }
@@ -482,8 +476,18 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
         s.suffix[rb][d0 + 8 * n + 1] = d_g[0][n][1];
       }
     }
-    __syncthreads();  // block sums and row sums before their readers; dN and P are read
-    if (next < num_tiles) load_bounded_v<kD>(args, next, &s);
+    std::uint32_t g[2][kT];  // again, for the gate's backward: its tile has been overwritten
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + d0;
+#pragma unroll
+      for (int n = 0; n < kT; ++n) {
+        g[row][n] = valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * n)) : 0;
+      }
+    }
+    __syncthreads();  // block sums and row sums before their readers; dN, P, factor tiles are read
+    if (next < num_tiles) load_bounded_rows<kD>(args, next, &s);
     ptx::cp_async_commit();
     for (int e = tid; e < 4 * kD; e += kBoundedThreads) {
       const int block = e / kD;

@@ -15,9 +15,11 @@
 // 4): a permutation of the k index of an A fragment that global memory gives in 16-byte pieces. The
 // 32 channels of a step m are finished before the next step, so that little has to be kept. Column
 // factors are in shared memory in fragment order, A is row-major and swizzled.
-// Shared memory: 15 KiB (Lo) + 8 KiB (column factors, later A) + 1 KiB.
+// Shared memory: 15 KiB (Lo) + 8 KiB (column factors, later A) + 1 KiB, and where the inputs are
+// plain 48 KiB of them at K = 128: three blocks per SM.
 #pragma once
 
+#include "cuda/ptx/cp_async.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/math.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -39,7 +41,17 @@ struct PrepSmem {
     std::uint16_t a[kC * kC];
   };
   alignas(16) float total[4][32];  // decay sum of each block; one step
+  alignas(
+      16) float channel[4][4][32];  // per warp: 2^(sum before, after the block), of block 1, of 2
   float beta[kC];
+};
+
+// In the plain case every thread first sends for all it will read of q, k and g (its own pieces, so
+// no barrier is needed), and the steps find them in shared memory.
+template <int kK>
+struct PlainPrepSmem {
+  PrepSmem shared;
+  alignas(16) uint4 raw[3][kK / 32][2][kPrepThreads];
 };
 
 __device__ inline int lower_block(int i, int j) { return i * (i + 1) / 2 + j; }
@@ -69,20 +81,35 @@ __device__ inline void load_split_rows(const float (*block)[24], int t, int r, i
   split_bf16(y.x, y.y, &high[1], &low[1]);
 }
 
+// Eight raw elements of row i0 + 8 row of q, k or g, step m; 0 past the end of the chunk.
+template <int kK, bool kPlain>
+__device__ inline void load_step(const Tensor& t, std::int64_t at, bool valid, int m, int dim,
+                                 const uint4 (&raw)[kK / 32][2][kPrepThreads], int row,
+                                 float (&x)[8]) {
+  if constexpr (kPlain) {
+    unpack8(raw[m][row][threadIdx.x], x);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 8; ++e)
+      x[e] = 0.0F;
+    if (valid) load8(t, at, 32 * m + 8 * (static_cast<int>(threadIdx.x) % 4), dim, x);
+  }
+}
+
 // 1 / |row| of rows i0 and i0 + 8 of q or k; 1 where no norm is asked for.
 template <int kK, bool kPlain>
 __device__ inline void row_norms(const Inputs& in, const Tensor& x, const std::int64_t (&at)[2],
-                                 const bool (&valid)[2], int dim, int c, float (&rstd)[2]) {
+                                 const bool (&valid)[2], int dim,
+                                 const uint4 (&raw)[kK / 32][2][kPrepThreads], float (&rstd)[2]) {
   rstd[0] = rstd[1] = 1.0F;
   if (!in.l2norm) return;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     float sum = 0.0F;
-#pragma unroll
+#pragma unroll 1
     for (int m = 0; m < kK / 32; ++m) {
-      if (!valid[row]) continue;
       float value[8];
-      load8<kPlain>(x, at[row], 32 * m + 8 * c, dim, value);
+      load_step<kK, kPlain>(x, at[row], valid[row], m, dim, raw, row, value);
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         sum += value[e] * value[e];
@@ -93,20 +120,21 @@ __device__ inline void row_norms(const Inputs& in, const Tensor& x, const std::i
   }
 }
 
-// Eight elements of a row of q or k, normalised, rounded as the tensor's type would.
+// Normalised and rounded as the tensor's type would.
 template <bool kPlain>
-__device__ inline void load_unit(const Tensor& x, std::int64_t at, bool valid, int d, int dim,
-                                 float rstd, float (&out)[8]) {
-#pragma unroll
-  for (int e = 0; e < 8; ++e)
-    out[e] = 0.0F;
-  if (valid) load8<kPlain>(x, at, d, dim, out);
+__device__ inline void normalise(const Tensor& x, float rstd, float (&value)[8]) {
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
-    out[e] *= rstd;
-    if (!kPlain && x.elem == Elem::kF16) out[e] = round_to(Elem::kF16, out[e]);
-    out[e] = round_to(Elem::kBF16, out[e]);
+    value[e] *= rstd;
+    if (!kPlain && x.elem == Elem::kF16) value[e] = round_to(Elem::kF16, value[e]);
+    value[e] = round_to(Elem::kBF16, value[e]);
   }
+}
+
+// To the nearest multiple of 2^-14, for |x| < 256; to the nearest integer.
+__device__ inline float on_grid(float x) { return __fadd_rn(__fadd_rn(x, 768.0F), -768.0F); }
+__device__ inline float nearest_integer(float x) {
+  return __fadd_rn(__fadd_rn(x, 12582912.0F), -12582912.0F);
 }
 
 // Inclusive sums over the 16 rows of a warp's block; `low` holds rows r, `high` rows r + 8.
@@ -130,7 +158,8 @@ template <int kK, bool kPlain>
 __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     prep_mma_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ __align__(1024) char raw_smem[];
-  PrepSmem& s = *reinterpret_cast<PrepSmem*>(raw_smem);
+  auto& plain = *reinterpret_cast<PlainPrepSmem<kK>*>(raw_smem);  // raw: kPlain only
+  PrepSmem& s = plain.shared;
   constexpr int kM = kK / 32;
   const int HV = args.shape.HV;
   const int K = args.shape.K;
@@ -167,10 +196,33 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     k_at[row] = chunk.row * in.k.s0 + t * in.k.s1 + h * in.k.s2;
     g_at[row] = chunk.row * in.g.s0 + t * in.g.s1 + hv * in.g.s2;
   }
+  if constexpr (kPlain) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const std::uint16_t* from[3] = {
+          static_cast<const std::uint16_t*>(in.q.data) + q_at[row] + 8 * c,
+          static_cast<const std::uint16_t*>(in.k.data) + k_at[row] + 8 * c,
+          static_cast<const std::uint16_t*>(in.g.data) + g_at[row] + 8 * c};
+#pragma unroll
+      for (int x = 0; x < 3; ++x) {
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          uint4* to = &plain.raw[x][m][row][tid];
+          if (valid[row]) {
+            ptx::cp_async(smem_address(to), from[x] + 32 * m);
+          } else {
+            *to = make_uint4(0, 0, 0, 0);
+          }
+        }
+      }
+    }
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<0>();
+  }
   float rstd_q[2];
   float rstd_k[2];
-  row_norms<kK, kPlain>(in, in.q, q_at, valid, K, c, rstd_q);
-  row_norms<kK, kPlain>(in, in.k, k_at, valid, K, c, rstd_k);
+  row_norms<kK, kPlain>(in, in.q, q_at, valid, K, plain.raw[0], rstd_q);
+  row_norms<kK, kPlain>(in, in.k, k_at, valid, K, plain.raw[1], rstd_k);
   const float exp_a = in.gate.a_log != nullptr ? expf(in.gate.a_log[hv]) : 1.0F;
 
   float n_acc[4][2][4];  // [block J, 3: the diagonal block][n-tile][element]
@@ -196,10 +248,7 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     bool clamped = false;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-#pragma unroll
-      for (int e = 0; e < 8; ++e)
-        l[row][e] = 0.0F;
-      if (valid[row]) load8<kPlain>(in.g, g_at[row], d, K, l[row]);
+      load_step<kK, kPlain>(in.g, g_at[row], valid[row], m, K, plain.raw[2], row, l[row]);
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
@@ -233,10 +282,19 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     float k[2][8];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      load_unit<kPlain>(in.q, q_at[row], valid[row], d, K, rstd_q[row], q[row]);
-      load_unit<kPlain>(in.k, k_at[row], valid[row], d, K, rstd_k[row], k[row]);
+      load_step<kK, kPlain>(in.q, q_at[row], valid[row], m, K, plain.raw[0], row, q[row]);
+      load_step<kK, kPlain>(in.k, k_at[row], valid[row], m, K, plain.raw[1], row, k[row]);
+      normalise<kPlain>(in.q, rstd_q[row], q[row]);
+      normalise<kPlain>(in.k, rstd_k[row], k[row]);
     }
-    // Diagonal block.
+    // Diagonal block. Sums on a grid of 2^-14 and an integer anchor: the anchor then scales factors
+    // by exact powers of two, so that what a row gives does not depend, to the last bit, on later
+    // rows.
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      f[0][e] = on_grid(f[0][e]);
+      f[1][e] = on_grid(f[1][e]);
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       std::uint32_t a_q[4];
@@ -245,8 +303,8 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         const int e = 4 * half + 2 * pair;
-        const float m0 = __shfl_sync(0xffffffffU, f[1][e], c);  // row 8
-        const float m1 = __shfl_sync(0xffffffffU, f[1][e + 1], c);
+        const float m0 = nearest_integer(__shfl_sync(0xffffffffU, f[1][e], c));  // row 8
+        const float m1 = nearest_integer(__shfl_sync(0xffffffffU, f[1][e + 1], c));
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           const float up0 = ptx::exp2_approx(f[row][e] - m0);
@@ -273,41 +331,37 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     std::uint32_t kt[2][4];
     std::uint32_t qt[2][4];
     std::uint32_t kh[2][4];
-    float before_last[8];  // 2^(sum of block 2): rows of block 3 relative to e_1
+    {  // channel constants: lane = channel
+      float before = 0.0F;
+      float after = 0.0F;
+      float all = 0.0F;
+#pragma unroll
+      for (int J = 0; J < 4; ++J) {
+        const float total = s.total[J][lane];
+        all += total;
+        if (J < warp) before += total;
+        if (J > warp) after += total;
+      }
+      s.channel[warp][0][lane] = ptx::exp2_approx(before);
+      s.channel[warp][1][lane] = ptx::exp2_approx(after);
+      s.channel[warp][2][lane] = ptx::exp2_approx(s.total[1][lane]);
+      s.channel[warp][3][lane] = ptx::exp2_approx(s.total[2][lane]);
+      if (warp == 0) args.factors.decay[tile * kK + 32 * m + lane] = ptx::exp2_approx(all);
+      __syncwarp();  // constants before their readers
+    }
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       float up[2][2];
       float down[2][2];
-      float start[2];
-      float end[2];
-      float over[2];
+      const float2 own = *reinterpret_cast<const float2*>(&s.total[warp][8 * c + 2 * p]);
+      const float2 start = *reinterpret_cast<const float2*>(&s.channel[warp][0][8 * c + 2 * p]);
+      const float2 end = *reinterpret_cast<const float2*>(&s.channel[warp][1][8 * c + 2 * p]);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int x = 2 * p + e;
-        float total[4];
-#pragma unroll
-        for (int J = 0; J < 4; ++J)
-          total[J] = s.total[J][8 * c + x];
-        float before = 0.0F;
-        float after = 0.0F;
-#pragma unroll
-        for (int J = 0; J < 4; ++J) {
-          before += J < warp ? total[J] : 0.0F;
-          after += J > warp ? total[J] : 0.0F;
-        }
-        start[e] = ptx::exp2_approx(before);
-        end[e] = ptx::exp2_approx(after);
-        over[e] = ptx::exp2_approx(total[1]);
-        before_last[x] = ptx::exp2_approx(total[2]);
-        if (warp == 0 && r == 0) {
-          args.factors.decay[tile * kK + d + x] =
-              ptx::exp2_approx(total[0] + total[1] + total[2] + total[3]);
-        }
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          up[row][e] = ptx::exp2_approx(l[row][x]);
-          down[row][e] = ptx::exp2_approx(total[warp] - l[row][x]);
-        }
+      for (int row = 0; row < 2; ++row) {
+        up[row][0] = ptx::exp2_approx(l[row][2 * p]);
+        up[row][1] = ptx::exp2_approx(l[row][2 * p + 1]);
+        down[row][0] = ptx::exp2_approx(own.x - l[row][2 * p]);
+        down[row][1] = ptx::exp2_approx(own.y - l[row][2 * p + 1]);
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -320,16 +374,17 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
         q_row[row][p] = pack_bf16(q0, q1);
         k_row[row][p] = pack_bf16(k0, k1);
         column[row][p] = pack_bf16(c0, c1);
-        kt[row][p] = pack_bf16(k0 * start[0], k1 * start[1]);
-        qt[row][p] = pack_bf16(in.scale * q0 * start[0], in.scale * q1 * start[1]);
-        kh[row][p] = pack_bf16(c0 * end[0], c1 * end[1]);
+        kt[row][p] = pack_bf16(k0 * start.x, k1 * start.y);
+        qt[row][p] = pack_bf16(in.scale * q0 * start.x, in.scale * q1 * start.y);
+        kh[row][p] = pack_bf16(c0 * end.x, c1 * end.y);
       }
       if (warp == 0) {  // block 0 relative to e_1, for the rows of blocks 2 and 3
+        const float2 over = *reinterpret_cast<const float2*>(&s.channel[0][2][8 * c + 2 * p]);
         auto* far = reinterpret_cast<std::uint32_t*>(&s.columns[1][0][lane]) + p;
         far[0] =
-            pack_bf16(k[0][2 * p] * down[0][0] * over[0], k[0][2 * p + 1] * down[0][1] * over[1]);
+            pack_bf16(k[0][2 * p] * down[0][0] * over.x, k[0][2 * p + 1] * down[0][1] * over.y);
         far[32 * 4] =
-            pack_bf16(k[1][2 * p] * down[1][0] * over[0], k[1][2 * p + 1] * down[1][1] * over[1]);
+            pack_bf16(k[1][2 * p] * down[1][0] * over.x, k[1][2 * p + 1] * down[1][1] * over.y);
       }
     }
 #pragma unroll
@@ -352,8 +407,8 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
       if (J == 1 && warp == 3) {
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-          const float x = before_last[2 * p];
-          const float y = before_last[2 * p + 1];
+          const float x = s.channel[3][3][8 * c + 2 * p];
+          const float y = s.channel[3][3][8 * c + 2 * p + 1];
 #pragma unroll
           for (int row = 0; row < 2; ++row) {
             q_row[row][p] = pack_bf16(low_of(q_row[row][p]) * x, high_of(q_row[row][p]) * y);

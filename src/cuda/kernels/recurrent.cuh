@@ -20,9 +20,10 @@ template <int kK>
 struct RecurrentSmem {
   float q[kK];
   float k[kK];
-  float decay[kK];                         // exp(g) - 1: near 1 a decay keeps all its digits
-  float part[kK / 32][2][kRecurrentCols];  // per warp: S'^T k, S'^T q
-  float norm[kK / 32][3];                  // per warp: |q|^2, |k|^2, then q.k
+  float decay[kK];  // exp(g) - 1: near 1 a decay keeps all its digits
+  alignas(16) float part[kK / 32][2][kRecurrentCols];  // per warp: S'^T k, S'^T q
+  float norm[kK / 32][3];                              // per warp: |q|^2, |k|^2, then q.k
+  alignas(16) float u[kRecurrentCols];
 };
 
 // Which slot a row starts from and where the state after its token t goes; < 0: none.
@@ -34,59 +35,105 @@ __device__ inline std::int64_t valid_slot(const RecurrentArgs& args, std::int64_
   return slot < args.num_slots ? slot : -1;
 }
 
+// Any strides and V; out of line.
+struct StateRows {
+  float x[8][4];
+};
+static __device__ __noinline__ StateRows load_rows_slow(const Tensor& from, std::int64_t at, int d0,
+                                                        int step, int K, int columns) {
+  StateRows out;
+#pragma unroll 1
+  for (int a = 0; a < 8; ++a) {
+    const int d = d0 + step * a;
+#pragma unroll 1
+    for (int j = 0; j < 4; ++j) {
+      out.x[a][j] = d < K && j < columns ? load(from, at + d * from.s2 + j * from.s3) : 0.0F;
+    }
+  }
+  return out;
+}
+static __device__ __noinline__ void store_rows_slow(const Tensor& to, std::int64_t at, int d0,
+                                                    int step, int K, int columns,
+                                                    const StateRows& rows) {
+#pragma unroll 1
+  for (int a = 0; a < 8; ++a) {
+    const int d = d0 + step * a;
+#pragma unroll 1
+    for (int j = 0; j < 4; ++j) {
+      if (d < K && j < columns) store(to, at + d * to.s2 + j * to.s3, rows.x[a][j]);
+    }
+  }
+}
+
+// The thread's 8 rows x 4 columns of a state; rows at and past K are 0.
 template <int kK>
 __device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv, int v, int K,
-                                 int V, bool wide, float (*state)[4]) {
+                                 int V, bool wide, float (&state)[8][4]) {
   const int r = threadIdx.x / 8;
+  const std::int64_t at = index * from.s0 + hv * from.s1 + v * from.s3;
+  if (wide && from.elem == Elem::kF32) {
+    const auto* base = static_cast<const float*>(from.data) + at + r * from.s2;
 #pragma unroll
-  for (int a = 0; a < 8; ++a) {
-    const int d = r + kK / 8 * a;
-    const std::int64_t at = index * from.s0 + hv * from.s1 + d * from.s2 + v * from.s3;
-    if (d < K && wide && from.elem == Elem::kF32) {
-      const float4 x = *reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + at);
-      state[a][0] = x.x;
-      state[a][1] = x.y;
-      state[a][2] = x.z;
-      state[a][3] = x.w;
-    } else if (d < K && wide) {
-      const uint2 x =
-          *reinterpret_cast<const uint2*>(static_cast<const __nv_bfloat16*>(from.data) + at);
+    for (int a = 0; a < 8; ++a) {
+      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (r + kK / 8 * a < K) x = *reinterpret_cast<const float4*>(base + kK / 8 * a * from.s2);
+      state[a][0] = x.x, state[a][1] = x.y, state[a][2] = x.z, state[a][3] = x.w;
+    }
+  } else if (wide) {
+    const auto* base = static_cast<const std::uint16_t*>(from.data) + at + r * from.s2;
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      uint2 x = make_uint2(0, 0);
+      if (r + kK / 8 * a < K) x = *reinterpret_cast<const uint2*>(base + kK / 8 * a * from.s2);
       state[a][0] = __uint_as_float(x.x << 16);
       state[a][1] = __uint_as_float(x.x & 0xffff0000U);
       state[a][2] = __uint_as_float(x.y << 16);
       state[a][3] = __uint_as_float(x.y & 0xffff0000U);
-    } else {
+    }
+  } else {
+    const StateRows rows = load_rows_slow(from, at, r, kK / 8, K, V - v);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        state[a][j] = d < K && v + j < V ? load(from, at + j * from.s3) : 0.0F;
-      }
+    for (int a = 0; a < 8; ++a) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        state[a][j] = rows.x[a][j];
     }
   }
 }
 
 template <int kK>
 __device__ inline void store_rows(const Tensor& to, std::int64_t index, int hv, int v, int K, int V,
-                                  bool wide, const float (*state)[4]) {
+                                  bool wide, const float (&state)[8][4]) {
   const int r = threadIdx.x / 8;
+  const std::int64_t at = index * to.s0 + hv * to.s1 + v * to.s3;
+  if (wide && to.elem == Elem::kF32) {
+    auto* base = static_cast<float*>(to.data) + at + r * to.s2;
 #pragma unroll
-  for (int a = 0; a < 8; ++a) {
-    const int d = r + kK / 8 * a;
-    if (d >= K) continue;
-    const std::int64_t at = index * to.s0 + hv * to.s1 + d * to.s2 + v * to.s3;
-    if (wide && to.elem == Elem::kF32) {
-      *reinterpret_cast<float4*>(static_cast<float*>(to.data) + at) =
-          make_float4(state[a][0], state[a][1], state[a][2], state[a][3]);
-    } else if (wide) {
-      __nv_bfloat162 x[2] = {__floats2bfloat162_rn(state[a][0], state[a][1]),
-                             __floats2bfloat162_rn(state[a][2], state[a][3])};
-      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(to.data) + at) =
-          *reinterpret_cast<uint2*>(x);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (v + j < V) store(to, at + j * to.s3, state[a][j]);
+    for (int a = 0; a < 8; ++a) {
+      if (r + kK / 8 * a < K) {
+        *reinterpret_cast<float4*>(base + kK / 8 * a * to.s2) =
+            make_float4(state[a][0], state[a][1], state[a][2], state[a][3]);
       }
     }
+  } else if (wide) {
+    auto* base = static_cast<std::uint16_t*>(to.data) + at + r * to.s2;
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+      const __nv_bfloat162 x[2] = {__floats2bfloat162_rn(state[a][0], state[a][1]),
+                                   __floats2bfloat162_rn(state[a][2], state[a][3])};
+      if (r + kK / 8 * a < K) {
+        *reinterpret_cast<uint2*>(base + kK / 8 * a * to.s2) = *reinterpret_cast<const uint2*>(x);
+      }
+    }
+  } else {
+    StateRows rows;
+#pragma unroll
+    for (int a = 0; a < 8; ++a) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        rows.x[a][j] = state[a][j];
+    }
+    store_rows_slow(to, at, r, kK / 8, K, V - v, rows);
   }
 }
 
@@ -97,7 +144,8 @@ __device__ inline bool wide_rows(const Tensor& t, int v, int V) {
 }
 
 template <int kK>
-__global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ RecurrentArgs args) {
+__global__ void __launch_bounds__(kK, 1024 / kK)
+    recurrent_kernel(const __grid_constant__ RecurrentArgs args) {
   __shared__ RecurrentSmem<kK> s;
   constexpr int kWarps = kK / 32;
   const int HV = args.shape.HV;
@@ -156,18 +204,15 @@ __global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ R
       const float g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
       decay = expm1f(gate_decay(in.gate, gc, g));
     }
-    float value[4];
-    float beta[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const bool live = v + j < V;
-      value[j] =
-          live ? load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v + j) * in.v.s3) : 0.0F;
+    float value = 0.0F;  // of column v0 + tid, in the first warp
+    float beta = 0.0F;
+    if (tid < kRecurrentCols && v0 + tid < V) {
+      value = load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v0 + tid) * in.v.s3);
       if (args.beta_v.data != nullptr) {
         const Tensor& b = args.beta_v;
-        beta[j] = live ? load(b, row * b.s0 + t * b.s1 + hv * b.s2 + (v + j) * b.s3) : 0.0F;
+        beta = load(b, row * b.s0 + t * b.s1 + hv * b.s2 + (v0 + tid) * b.s3);
       } else {
-        beta[j] = beta_of(in, row * in.beta.s0 + t * in.beta.s1 + hv * in.beta.s2);
+        beta = beta_of(in, row * in.beta.s0 + t * in.beta.s1 + hv * in.beta.s2);
       }
     }
     if (in.l2norm) {
@@ -216,38 +261,38 @@ __global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ R
       sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], 16);
       sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 8);
       sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 16);
-      if (lane < 8) {
-        s.part[warp][0][4 * x + j] = sk[j];
-        s.part[warp][1][4 * x + j] = sq[j];
-      }
+    }
+    if (lane < 8) {
+      *reinterpret_cast<float4*>(&s.part[warp][0][4 * x]) = make_float4(sk[0], sk[1], sk[2], sk[3]);
+      *reinterpret_cast<float4*>(&s.part[warp][1][4 * x]) = make_float4(sq[0], sq[1], sq[2], sq[3]);
     }
     __syncthreads();  // warp sums before their sum
-    float qk_sum = 0.0F;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w)
-      qk_sum += s.norm[w][2];
-    float u[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    if (tid < kRecurrentCols) {
+      float qk_sum = 0.0F;
       float sum_k = 0.0F;
       float sum_q = 0.0F;
 #pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        sum_k += s.part[w][0][4 * x + j];
-        sum_q += s.part[w][1][4 * x + j];
+        qk_sum += s.norm[w][2];
+        sum_k += s.part[w][0][tid];
+        sum_q += s.part[w][1][tid];
       }
-      u[j] = beta[j] * (value[j] - sum_k);
-      if (r == 0 && v + j < V) {
-        store(args.o, row * args.o.s0 + t * args.o.s1 + hv * args.o.s2 + (v + j) * args.o.s3,
-              in.scale * (sum_q + qk_sum * u[j]));
+      const float u = beta * (value - sum_k);
+      s.u[tid] = u;
+      if (v0 + tid < V) {
+        store(args.o, row * args.o.s0 + t * args.o.s1 + hv * args.o.s2 + (v0 + tid) * args.o.s3,
+              in.scale * (sum_q + qk_sum * u));
       }
     }
+    __syncthreads();  // u before the update
+    const float4 u = *reinterpret_cast<const float4*>(&s.u[4 * x]);
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       const float kd = s.k[r + kK / 8 * a];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        state[a][j] += kd * u[j];
+      state[a][0] += kd * u.x;
+      state[a][1] += kd * u.y;
+      state[a][2] += kd * u.z;
+      state[a][3] += kd * u.w;
     }
     if (pooled && args.slot_columns > 0) {
       const std::int64_t slot = valid_slot(args, n, t - begin);
@@ -255,7 +300,7 @@ __global__ void __launch_bounds__(kK) recurrent_kernel(const __grid_constant__ R
         store_rows<kK>(args.pool, slot, hv, v, K, V, wide_rows(args.pool, v, V), state);
       }
     }
-    __syncthreads();  // shared token vectors read before the next token's
+    if (t + 1 < end) __syncthreads();  // shared token vectors read before the next token's
   }
   if (pooled && args.slot_columns == 0) {
     if (start >= 0) {

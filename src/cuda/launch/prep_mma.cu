@@ -10,7 +10,8 @@ void run(const ChunkArgs& args, void* stream) {
   const Inputs& in = args.in;
   const bool plain = args.shape.K == kK && is_plain(in.q) && is_plain(in.k) && is_plain(in.g);
   launch("prep_mma", plain ? prep_mma_kernel<kK, true> : prep_mma_kernel<kK, false>,
-         args.map.num_chunks * args.shape.HV, kPrepThreads, sizeof(PrepSmem), stream, args);
+         args.map.num_chunks * args.shape.HV, kPrepThreads,
+         plain ? sizeof(PlainPrepSmem<kK>) : sizeof(PrepSmem), stream, args);
 }
 
 }  // namespace
