@@ -6,6 +6,7 @@
 
 #include "model/new_parameter.h"
 #include "model/rms_norm.h"
+#include "model/tensors.h"
 
 namespace kda::model {
 
@@ -47,8 +48,9 @@ using torch::autograd::variable_list;
 
 struct RecomputedBlock : torch::autograd::Function<RecomputedBlock> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& base,
-                               const at::Tensor& delta, const Block* block,
+                               const std::optional<at::Tensor>& delta_in, const Block* block,
                                const Sequences& sequences) {
+    const at::Tensor delta = delta_in.value_or(at::Tensor());
     const Residual out = block->forward({base, delta}, sequences, {}, nullptr);
     ctx->save_for_backward({base, delta, sequences.cu_host});
     ctx->saved_data["block"] = reinterpret_cast<std::int64_t>(block);
@@ -86,7 +88,7 @@ struct RecomputedBlock : torch::autograd::Function<RecomputedBlock> {
 }  // namespace
 
 Residual Block::forward_recomputed(const Residual& input, const Sequences& sequences) const {
-  const variable_list out = RecomputedBlock::apply(input.base, input.delta, this, sequences);
+  const variable_list out = RecomputedBlock::apply(input.base, given(input.delta), this, sequences);
   return {out[0], out[1]};
 }
 

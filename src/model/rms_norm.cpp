@@ -6,6 +6,8 @@
 #include <ATen/ops/rsqrt.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 #include "model/kernels/norms.h"
 #include "model/tensors.h"
 
@@ -18,12 +20,12 @@ using torch::autograd::variable_list;
 struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   // Outputs {y} without delta, {sum, y} with it.
   static variable_list forward(AutogradContext* ctx, const at::Tensor& residual_in,
-                               const at::Tensor& delta_in, const at::Tensor& gain, double eps,
-                               std::int64_t activation) {
+                               const std::optional<at::Tensor>& delta_in, const at::Tensor& gain,
+                               double eps, std::int64_t activation) {
     const auto storage = static_cast<DType>(activation);
     const at::Tensor residual = residual_in.contiguous();
-    const bool has_delta = delta_in.defined();
-    const at::Tensor delta = has_delta ? delta_in.contiguous() : at::Tensor();
+    const bool has_delta = delta_in.has_value();
+    const at::Tensor delta = has_delta ? delta_in->contiguous() : at::Tensor();
     const at::Tensor sum = has_delta ? at::empty_like(residual) : residual;
     const at::Tensor y =
         at::empty(residual.sizes(), residual.options().dtype(scalar_type_of(storage)));
@@ -97,8 +99,8 @@ NormedSum composed(const at::Tensor& residual, const at::Tensor& delta, const at
 NormedSum add_rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
                        double eps, DType activation) {
   if (!residual.is_cpu()) return composed(residual, delta, gain, eps, activation);
-  const variable_list out =
-      AddRmsNormFunction::apply(residual, delta, gain, eps, static_cast<std::int64_t>(activation));
+  const variable_list out = AddRmsNormFunction::apply(residual, given(delta), gain, eps,
+                                                      static_cast<std::int64_t>(activation));
   if (delta.defined()) return {out[0], out[1]};
   return {residual, out[0]};
 }

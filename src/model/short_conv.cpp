@@ -104,7 +104,7 @@ at::Tensor composed(const at::Tensor& x, const at::Tensor& weight, const at::Ten
     parts.push_back(at::silu(z).to(x.scalar_type()));
     if (row.defined()) row.copy_(rows.narrow(0, count, width - 1).clone());
   }
-  return parts.empty() ? at::zeros_like(x) : at::cat(parts);
+  return parts.empty() ? x.clone() : at::cat(parts);
 }
 
 }  // namespace

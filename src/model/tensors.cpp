@@ -44,6 +44,11 @@ std::span<const std::int64_t> host_span(const at::Tensor& indices) {
   return {indices.const_data_ptr<std::int64_t>(), static_cast<std::size_t>(indices.numel())};
 }
 
+std::optional<at::Tensor> given(const at::Tensor& tensor) {
+  if (!tensor.defined()) return std::nullopt;
+  return tensor;
+}
+
 at::Tensor index_tensor(const std::vector<std::int64_t>& values, c10::Device device) {
   at::Tensor tensor =
       at::empty({static_cast<std::int64_t>(values.size())}, at::TensorOptions().dtype(at::kLong));

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ at::ScalarType island_type_of(at::ScalarType type);
 
 /// An i64 tensor in host memory as a span; it must be contiguous and outlive the span.
 std::span<const std::int64_t> host_span(const at::Tensor& indices);
+
+/// An undefined tensor as an absent one: autograd functions take no undefined inputs.
+std::optional<at::Tensor> given(const at::Tensor& tensor);
 
 /// The values as an i64 tensor on `device`.
 at::Tensor index_tensor(const std::vector<std::int64_t>& values, c10::Device device = c10::kCPU);

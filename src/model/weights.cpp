@@ -47,8 +47,10 @@ at::ScalarType scalar_of(io::StDtype dtype) {
 
 std::string text_of(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i > 0 ? "," : "") + std::to_string(shape[i]);
+  for (const std::int64_t extent : shape) {
+    if (text.size() > 1) text += ',';
+    text += std::to_string(extent);
+  }
   return text + "]";
 }
 
