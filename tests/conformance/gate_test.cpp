@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "conformance/expect.h"
 #include "support/host_view.h"
 #include "support/random.h"
@@ -120,6 +122,57 @@ TEST_P(GateConformance, MatchesOracle) {
     expect_close({&backend, c.name, quantity, terms, nullptr}, expected.at(quantity), value);
   }
 }
+
+class GateOutputs : public ::testing::TestWithParam<TestBackend> {};
+
+// Absent outputs change nothing about the others.
+TEST_P(GateOutputs, EachAlone) {
+  const TestBackend& backend = GetParam();
+  const DType accum = backend.io == DType::kF64 ? DType::kF64 : DType::kF32;
+  Random random(72);
+  const auto random_tensor = [&](DType dtype, std::vector<std::int64_t> shape) {
+    HostTensor values(shape);
+    for (double& value : values.data)
+      value = random.normal();
+    DeviceTensor tensor(*backend.memory, dtype, shape, Layout::kContiguous);
+    tensor.upload(values);
+    return tensor;
+  };
+  const DeviceTensor x = random_tensor(backend.io, {2, 37, 3, 24});
+  const DeviceTensor dg = random_tensor(accum, {2, 37, 3, 24});
+  const DeviceTensor a_log = random_tensor(accum, {3});
+  GateBackwardParams inputs;
+  inputs.g_raw = x.view();
+  inputs.gate.a_log = a_log.view();
+  inputs.dg_ln = dg.view();
+
+  // Runs with the outputs whose bit is set; returns their bytes, one after another.
+  const auto run = [&](int which) {
+    DeviceTensor dg_raw(*backend.memory, backend.io, {2, 37, 3, 24}, Layout::kContiguous);
+    DeviceTensor da_log(*backend.memory, accum, {3}, Layout::kContiguous);
+    DeviceTensor d_dt_bias(*backend.memory, accum, {3, 24}, Layout::kContiguous);
+    GateBackwardParams p = inputs;
+    if ((which & 1) != 0) p.dg_raw = dg_raw.view();
+    if ((which & 2) != 0) p.da_log = da_log.view();
+    if ((which & 4) != 0) p.d_dt_bias = d_dt_bias.view();
+    Context context{.backend = backend.backend, .stream = backend.memory->stream()};
+    const GuardedWorkspace workspace(*backend.memory, gate_backward_workspace_bytes(p, context));
+    context.workspace = workspace.get();
+    gate_backward(p, context);
+    return std::array{dg_raw.bits(), da_log.bits(), d_dt_bias.bits()};
+  };
+  const std::string refusal = refusal_of([&] { run(7); });
+  KDA_SKIP_IF_REFUSED(backend, refusal);
+  const auto all = run(7);
+  const auto untouched = run(0);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto alone = run(1 << i);
+    EXPECT_TRUE(alone[i] == all[i]) << "output " << i;
+    EXPECT_FALSE(alone[i] == untouched[i]) << "output " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GateOutputs, ::testing::ValuesIn(test_backends()), BackendName());
 
 // A ready-made decay through the prefix sum, which restarts at every chunk and sequence: [0,40,104]
 // has two sequences in one tile.

@@ -195,6 +195,66 @@ TEST_P(Invariants, Repeats_AreBitIdentical) {
   }
 }
 
+// An absent output is not computed, and its absence changes nothing else.
+TEST_P(Invariants, Backward_EachOutputAlone) {
+  const TestBackend& backend = GetParam();
+  Case c = base_case();
+  c.T = 70;
+  c.H = 2;
+  c.HV = 4;
+  c.gate = GateInput::kSafe;
+  c.betas = Betas::kLogit;
+  c.qk_l2norm = true;
+  const CaseData data = make_data(c, backend.io);
+  const RunResult all = run_chunk(backend, c, data, {.forward = false, .keep_bits = true});
+  KDA_SKIP_IF_REFUSED(backend, all.unsupported);
+  for (const auto& [quantity, bits] : all.bits) {
+    const RunResult one = run_chunk(
+        backend, c, data, {.forward = false, .keep_bits = true, .only_gradient = quantity});
+    ASSERT_EQ(one.bits.size(), 1U);
+    EXPECT_TRUE(one.bits.at(quantity) == bits) << name_of(quantity);
+    expect_no_faults(one);
+  }
+}
+
+// Inputs may have stride 0: one decay for all tokens, one step size for everything.
+TEST_P(Invariants, Inputs_MayBroadcast) {
+  const TestBackend& backend = GetParam();
+  const Case c = base_case();
+  CaseData data = make_data(c, backend.io);
+  const auto per_token = static_cast<std::size_t>(c.HV * c.K);
+  for (std::size_t i = per_token; i < data.g.data.size(); ++i) {
+    data.g.data[i] = data.g.data[i % per_token];
+  }
+  std::fill(data.beta.data.begin(), data.beta.data.end(), 0.75);
+  const RunResult whole = run_chunk(backend, c, data, kKeepBits);
+  KDA_SKIP_IF_REFUSED(backend, whole.unsupported);
+
+  const DeviceInputs inputs(backend, c, data);
+  OperatorInputs in = inputs.operator_inputs(c);
+  in.g_ln.stride[1] = 0;
+  in.beta.stride = {0, 0, 0};
+  DeviceTensor o(*backend.memory, backend.io, {c.B, c.T, c.HV, c.V}, Layout::kContiguous);
+  DeviceTensor dk(*backend.memory, backend.io, {c.B, c.T, c.H, c.K}, Layout::kContiguous);
+  ChunkForwardParams forward;
+  forward.in = in;
+  forward.o = o.view();
+  ChunkBackwardParams backward;
+  backward.in = in;
+  backward.d_o = inputs.d_o.view();
+  backward.d_final_state_kv = inputs.d_final_state.view();
+  backward.dk = dk.view();
+  Context context{.backend = backend.backend, .stream = backend.memory->stream()};
+  const GuardedWorkspace first(*backend.memory, chunk_forward_workspace_bytes(forward, context));
+  context.workspace = first.get();
+  chunk_forward(forward, context);
+  const GuardedWorkspace second(*backend.memory, chunk_backward_workspace_bytes(backward, context));
+  context.workspace = second.get();
+  chunk_backward(backward, context);
+  EXPECT_TRUE(o.bits() == whole.bits.at(Quantity::kO));
+  EXPECT_TRUE(dk.bits() == whole.bits.at(Quantity::kDk));
+}
+
 // With and without the caller's scratch memory.
 TEST_P(Invariants, Workspace_MakesNoDifference) {
   const TestBackend& backend = GetParam();

@@ -83,26 +83,31 @@ ChunkForwardParams forward_params(const Case& c, const OperatorInputs& in, DType
 }
 
 ChunkBackwardParams backward_params(const Case& c, const DeviceInputs& inputs, DType io,
-                                    OutputSet* out) {
+                                    const std::optional<Quantity>& only, OutputSet* out) {
   const CaseDTypes dtype = dtypes_of(c, io);
+  const auto wanted = [&](Quantity quantity) { return only.value_or(quantity) == quantity; };
   ChunkBackwardParams p;
   p.in = inputs.operator_inputs(c);
   p.chunk = c.chunk;
   p.d_o = inputs.d_o.view();
   p.d_final_state_kv = inputs.d_final_state.view();
   if (c.h_kv) p.h_kv = (*out)[Quantity::kH].view();
-  p.dq = out->add_rows(Quantity::kDq, dtype.gradient, c.H, c.K);
-  p.dk = out->add_rows(Quantity::kDk, dtype.gradient, c.H, c.K);
-  p.dv = out->add_rows(Quantity::kDv, dtype.gradient, c.HV, c.V);
-  p.dg = out->add_rows(Quantity::kDg, dtype.gradient_gate_beta, c.HV, c.K);
-  p.dbeta = out->add(Quantity::kDbeta, dtype.gradient_gate_beta, {c.B, c.T, c.HV}, c.out_layout);
-  if (c.has_a_log()) {
+  if (wanted(Quantity::kDq)) p.dq = out->add_rows(Quantity::kDq, dtype.gradient, c.H, c.K);
+  if (wanted(Quantity::kDk)) p.dk = out->add_rows(Quantity::kDk, dtype.gradient, c.H, c.K);
+  if (wanted(Quantity::kDv)) p.dv = out->add_rows(Quantity::kDv, dtype.gradient, c.HV, c.V);
+  if (wanted(Quantity::kDg)) {
+    p.dg = out->add_rows(Quantity::kDg, dtype.gradient_gate_beta, c.HV, c.K);
+  }
+  if (wanted(Quantity::kDbeta)) {
+    p.dbeta = out->add(Quantity::kDbeta, dtype.gradient_gate_beta, {c.B, c.T, c.HV}, c.out_layout);
+  }
+  if (c.has_a_log() && wanted(Quantity::kDaLog)) {
     p.da_log = out->add(Quantity::kDaLog, dtype.params, {c.HV}, Layout::kContiguous);
   }
-  if (c.raw_gate()) {
+  if (c.raw_gate() && wanted(Quantity::kDDtBias)) {
     p.d_dt_bias = out->add(Quantity::kDDtBias, dtype.params, {c.HV, c.K}, Layout::kContiguous);
   }
-  if (c.initial_state) {
+  if (c.initial_state && wanted(Quantity::kDState0)) {
     p.d_initial_state_kv =
         out->add(Quantity::kDState0, dtype.params, {c.N(), c.HV, c.K, c.V}, c.state_layout);
   }
@@ -190,7 +195,8 @@ RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& d
       call(backend, p, options, chunk_forward, chunk_forward_workspace_bytes, &result);
     }
     if (options.backward) {
-      const ChunkBackwardParams p = backward_params(c, inputs, backend.io, &out);
+      const ChunkBackwardParams p =
+          backward_params(c, inputs, backend.io, options.only_gradient, &out);
       call(backend, p, options, chunk_backward, chunk_backward_workspace_bytes, &result);
     }
   });

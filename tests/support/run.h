@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct RunOptions {
   bool give_workspace = true;           // false: host backends allocate
   std::size_t workspace_shortfall = 0;  // bytes less than the call asked for
   bool keep_bits = false;
+  std::optional<Quantity> only_gradient{};  // ask the backward for this one alone
 };
 
 RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& data,
