@@ -2,6 +2,7 @@
 #include "binding/functional.h"
 
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>

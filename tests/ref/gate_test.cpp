@@ -18,7 +18,9 @@ TEST(Gate, Extremes_AreFinite) {
       EXPECT_LE(gate.value(x), 0.0F);
       EXPECT_TRUE(std::isfinite(gate.slopes(x).dx)) << x << " safe " << safe;
       EXPECT_TRUE(std::isfinite(gate.slopes(x).da_log)) << x << " safe " << safe;
-      if (safe) EXPECT_GE(gate.value(x), -5.0F);
+      if (safe) {
+        EXPECT_GE(gate.value(x), -5.0F);
+      }
     }
   }
 }
