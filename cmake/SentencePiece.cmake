@@ -8,7 +8,7 @@ endif()
 find_package(Threads REQUIRED)
 foreach(library sentencepiece sentencepiece_train)
   string(REPLACE "sentencepiece_train" "train" target ${library})
-  add_library(sentencepiece::${target} STATIC IMPORTED)
+  add_library(sentencepiece::${target} STATIC IMPORTED GLOBAL)
   set_target_properties(sentencepiece::${target} PROPERTIES
     IMPORTED_LOCATION "${KDA_SENTENCEPIECE_DIR}/lib/lib${library}.a")
 endforeach()

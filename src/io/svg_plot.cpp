@@ -149,7 +149,9 @@ void draw_series(SvgText& svg, const PlotSeries& series, const char* colour,
       svg.out += "<path d=\"M";
       for (const auto& p : points)
         svg.out += " " + number(p.x) + "," + number(p.y);
-      svg.out += "\"" + style + "/>\n";
+      svg.out += '"';
+      svg.out += style;
+      svg.out += "/>\n";
     }
     // A lone point has no line, so it needs a dot to be seen.
     if (!series.markers && run.size() > 1) continue;
