@@ -2,6 +2,8 @@
 // gate, ragged and packed sequences, grouped heads.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "cuda/cuda_backends.h"
 #include "support/oracle.h"
 #include "support/run.h"
@@ -88,6 +90,9 @@ std::vector<Case> cases() {
                  .cu = {0, 0, 100, 257, 257},
                  .wide_gradients = true,
                  .cu_i32 = true});
+  std::vector<std::int64_t> many(70001);
+  std::iota(many.begin(), many.end(), 0);
+  all.push_back({.name = "packed_70000_sequences", .T = 70000, .K = 8, .V = 8, .cu = many});
   all.push_back({.name = "fused_slices",
                  .B = 2,
                  .T = 130,

@@ -4,26 +4,29 @@
 // Math, per sequence and value head, S' = diag(exp(g)) S:
 //   u = beta (v - S'^T k),  o = scale (S'^T q + (q.k) u),  S = S' + k u^T
 // Both products with S' share one pass over the state and one reduction.
-// Grid: N * HV * ceil(V / 32) blocks of kK threads; a block owns 32 value columns. Thread (r, x)
-// keeps rows r + (kK / 8) a, a = 0..7, of the 4 columns 4 x .. 4 x + 3 in registers (f32).
-// K is padded to kK in {32, 64, 128, 256}.
-// Limits: bandwidth; a state row of 32 columns is read as 128 consecutive bytes.
+// Grid: N * HV * ceil(V / kCols) blocks; a block owns kCols value columns. Thread (r, x) keeps rows
+// r + (kK / 8) a, a = 0..7, of columns 4 x .. 4 x + 3 in registers (f32). K is padded to kK in {32,
+// 64, 128, 256}; kCols = 32 was the fastest of 32 and 128.
 #pragma once
 
 #include "cuda/tile/element.cuh"
 
 namespace kda::cuda {
 
-inline constexpr int kRecurrentCols = 32;
+// Threads of a block: kCols / 4 per row, kK / 8 rows at a time.
+template <int kK, int kCols>
+inline constexpr int kRecurrentThreads = kK / 8 * (kCols / 4);
 
-template <int kK>
+template <int kK, int kCols>
 struct RecurrentSmem {
+  static constexpr int kWarps = kRecurrentThreads<kK, kCols> / 32;
   float q[kK];
   float k[kK];
-  float decay[kK];  // exp(g) - 1: near 1 a decay keeps all its digits
-  alignas(16) float part[kK / 32][2][kRecurrentCols];  // per warp: S'^T k, S'^T q
-  float norm[kK / 32][3];                              // per warp: |q|^2, |k|^2, then q.k
-  alignas(16) float u[kRecurrentCols];
+  float decay[kK];                           // exp(g) - 1: near 1 a decay keeps all its digits
+  alignas(16) float part[kWarps][2][kCols];  // per warp: S'^T k, S'^T q
+  alignas(16) float norm[2][kK / 32];        // per warp of channels: |q|^2, |k|^2
+  alignas(16) float qk[kK / 32];             // q.k
+  alignas(16) float u[kCols];
 };
 
 // Which slot a row starts from and where the state after its token t goes; < 0: none.
@@ -66,17 +69,18 @@ static __device__ __noinline__ void store_rows_slow(const Tensor& to, std::int64
 }
 
 // The thread's 8 rows x 4 columns of a state; rows at and past K are 0.
-template <int kK>
+template <int kK, int kCols>
 __device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv, int v, int K,
                                  int V, bool wide, float (&state)[8][4]) {
-  const int r = threadIdx.x / 8;
+  const int r = threadIdx.x / (kCols / 4);
   const std::int64_t at = index * from.s0 + hv * from.s1 + v * from.s3;
   if (wide && from.elem == Elem::kF32) {
     const auto* base = static_cast<const float*>(from.data) + at + r * from.s2;
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-      if (r + kK / 8 * a < K) x = *reinterpret_cast<const float4*>(base + kK / 8 * a * from.s2);
+      if (r + kK / 8 * a < K)
+        x = __ldcs(reinterpret_cast<const float4*>(base + kK / 8 * a * from.s2));
       state[a][0] = x.x, state[a][1] = x.y, state[a][2] = x.z, state[a][3] = x.w;
     }
   } else if (wide) {
@@ -84,7 +88,8 @@ __device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv,
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       uint2 x = make_uint2(0, 0);
-      if (r + kK / 8 * a < K) x = *reinterpret_cast<const uint2*>(base + kK / 8 * a * from.s2);
+      if (r + kK / 8 * a < K)
+        x = __ldcs(reinterpret_cast<const uint2*>(base + kK / 8 * a * from.s2));
       state[a][0] = __uint_as_float(x.x << 16);
       state[a][1] = __uint_as_float(x.x & 0xffff0000U);
       state[a][2] = __uint_as_float(x.y << 16);
@@ -101,18 +106,18 @@ __device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv,
   }
 }
 
-template <int kK>
+template <int kK, int kCols>
 __device__ inline void store_rows(const Tensor& to, std::int64_t index, int hv, int v, int K, int V,
                                   bool wide, const float (&state)[8][4]) {
-  const int r = threadIdx.x / 8;
+  const int r = threadIdx.x / (kCols / 4);
   const std::int64_t at = index * to.s0 + hv * to.s1 + v * to.s3;
   if (wide && to.elem == Elem::kF32) {
     auto* base = static_cast<float*>(to.data) + at + r * to.s2;
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
       if (r + kK / 8 * a < K) {
-        *reinterpret_cast<float4*>(base + kK / 8 * a * to.s2) =
-            make_float4(state[a][0], state[a][1], state[a][2], state[a][3]);
+        __stcs(reinterpret_cast<float4*>(base + kK / 8 * a * to.s2),
+               make_float4(state[a][0], state[a][1], state[a][2], state[a][3]));
       }
     }
   } else if (wide) {
@@ -122,7 +127,8 @@ __device__ inline void store_rows(const Tensor& to, std::int64_t index, int hv, 
       const __nv_bfloat162 x[2] = {__floats2bfloat162_rn(state[a][0], state[a][1]),
                                    __floats2bfloat162_rn(state[a][2], state[a][3])};
       if (r + kK / 8 * a < K) {
-        *reinterpret_cast<uint2*>(base + kK / 8 * a * to.s2) = *reinterpret_cast<const uint2*>(x);
+        __stcs(reinterpret_cast<uint2*>(base + kK / 8 * a * to.s2),
+               *reinterpret_cast<const uint2*>(x));
       }
     }
   } else {
@@ -143,23 +149,24 @@ __device__ inline bool wide_rows(const Tensor& t, int v, int V) {
   return t.elem == Elem::kF32 || t.elem == Elem::kBF16;
 }
 
-template <int kK>
-__global__ void __launch_bounds__(kK, 1024 / kK)
+template <int kK, int kCols>
+__global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurrentThreads<kK, kCols>)
     recurrent_kernel(const __grid_constant__ RecurrentArgs args) {
-  __shared__ RecurrentSmem<kK> s;
-  constexpr int kWarps = kK / 32;
+  __shared__ RecurrentSmem<kK, kCols> s;
+  constexpr int kLanes = kCols / 4;  // threads of a row
+  constexpr int kWarps = RecurrentSmem<kK, kCols>::kWarps;
   const int HV = args.shape.HV;
   const int K = args.shape.K;
   const int V = args.shape.V;
-  const int slices = (V + kRecurrentCols - 1) / kRecurrentCols;
-  const int v0 = static_cast<int>(blockIdx.x % slices) * kRecurrentCols;
+  const int slices = (V + kCols - 1) / kCols;
+  const int v0 = static_cast<int>(blockIdx.x % slices) * kCols;
   const int hv = static_cast<int>(blockIdx.x / slices % HV);
   const std::int64_t n = blockIdx.x / slices / HV;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   const int lane = tid % 32;
-  const int r = tid / 8;
-  const int x = tid % 8;
+  const int r = tid / kLanes;
+  const int x = tid % kLanes;
   const int v = v0 + 4 * x;
   const std::int64_t row = args.offsets == nullptr ? n : 0;
   const std::int64_t begin = args.offsets == nullptr ? 0 : args.offsets[n];
@@ -181,7 +188,7 @@ __global__ void __launch_bounds__(kK, 1024 / kK)
   }
   float state[8][4];
   if (source.data != nullptr && start >= 0) {
-    load_rows<kK>(source, start, hv, v, K, V, wide_rows(source, v, V), state);
+    load_rows<kK, kCols>(source, start, hv, v, K, V, wide_rows(source, v, V), state);
   } else {
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
@@ -206,7 +213,7 @@ __global__ void __launch_bounds__(kK, 1024 / kK)
     }
     float value = 0.0F;  // of column v0 + tid, in the first warp
     float beta = 0.0F;
-    if (tid < kRecurrentCols && v0 + tid < V) {
+    if (tid < kCols && v0 + tid < V) {
       value = load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v0 + tid) * in.v.s3);
       if (args.beta_v.data != nullptr) {
         const Tensor& b = args.beta_v;
@@ -218,26 +225,28 @@ __global__ void __launch_bounds__(kK, 1024 / kK)
     if (in.l2norm) {
       const float qq = warp_sum(q * q);
       const float kk = warp_sum(k * k);
-      if (lane == 0) {
-        s.norm[warp][0] = qq;
-        s.norm[warp][1] = kk;
+      if (lane == 0 && warp < kK / 32) {
+        s.norm[0][warp] = qq;
+        s.norm[1][warp] = kk;
       }
       __syncthreads();  // warp sums of squares before their sum
       float sum_q = 0.0F;
       float sum_k = 0.0F;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        sum_q += s.norm[w][0];
-        sum_k += s.norm[w][1];
+      for (int w = 0; w < kK / 32; ++w) {
+        sum_q += s.norm[0][w];
+        sum_k += s.norm[1][w];
       }
       q = round_to(in.q.elem, q / sqrtf(sum_q + kNormEps));
       k = round_to(in.k.elem, k / sqrtf(sum_k + kNormEps));
     }
     const float qk = warp_sum(q * k);
-    if (lane == 0) s.norm[warp][2] = qk;
-    s.q[tid] = q;
-    s.k[tid] = k;
-    s.decay[tid] = decay;
+    if (lane == 0 && warp < kK / 32) s.qk[warp] = qk;
+    if (tid < kK) {
+      s.q[tid] = q;
+      s.k[tid] = k;
+      s.decay[tid] = decay;
+    }
     __syncthreads();  // token vectors before the pass over the state
 
     float sk[4] = {};
@@ -256,24 +265,27 @@ __global__ void __launch_bounds__(kK, 1024 / kK)
       }
     }
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {  // over the 4 row groups of the warp
-      sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], 8);
-      sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], 16);
-      sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 8);
-      sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], 16);
+    for (int j = 0; j < 4; ++j) {  // over the rows that share a warp
+#pragma unroll
+      for (int step = kLanes; step < 32; step *= 2) {
+        sk[j] += __shfl_xor_sync(0xffffffffU, sk[j], step);
+        sq[j] += __shfl_xor_sync(0xffffffffU, sq[j], step);
+      }
     }
-    if (lane < 8) {
+    if (lane < kLanes) {
       *reinterpret_cast<float4*>(&s.part[warp][0][4 * x]) = make_float4(sk[0], sk[1], sk[2], sk[3]);
       *reinterpret_cast<float4*>(&s.part[warp][1][4 * x]) = make_float4(sq[0], sq[1], sq[2], sq[3]);
     }
     __syncthreads();  // warp sums before their sum
-    if (tid < kRecurrentCols) {
+    if (tid < kCols) {
       float qk_sum = 0.0F;
       float sum_k = 0.0F;
       float sum_q = 0.0F;
 #pragma unroll
+      for (int w = 0; w < kK / 32; ++w)
+        qk_sum += s.qk[w];
+#pragma unroll
       for (int w = 0; w < kWarps; ++w) {
-        qk_sum += s.norm[w][2];
         sum_k += s.part[w][0][tid];
         sum_q += s.part[w][1][tid];
       }
@@ -297,17 +309,18 @@ __global__ void __launch_bounds__(kK, 1024 / kK)
     if (pooled && args.slot_columns > 0) {
       const std::int64_t slot = valid_slot(args, n, t - begin);
       if (slot >= 0) {
-        store_rows<kK>(args.pool, slot, hv, v, K, V, wide_rows(args.pool, v, V), state);
+        store_rows<kK, kCols>(args.pool, slot, hv, v, K, V, wide_rows(args.pool, v, V), state);
       }
     }
     if (t + 1 < end) __syncthreads();  // shared token vectors read before the next token's
   }
   if (pooled && args.slot_columns == 0) {
     if (start >= 0) {
-      store_rows<kK>(args.pool, start, hv, v, K, V, wide_rows(args.pool, v, V), state);
+      store_rows<kK, kCols>(args.pool, start, hv, v, K, V, wide_rows(args.pool, v, V), state);
     }
   } else if (!pooled && args.final_state.data != nullptr) {
-    store_rows<kK>(args.final_state, n, hv, v, K, V, wide_rows(args.final_state, v, V), state);
+    store_rows<kK, kCols>(args.final_state, n, hv, v, K, V, wide_rows(args.final_state, v, V),
+                          state);
   }
 }
 

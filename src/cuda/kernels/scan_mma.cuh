@@ -237,23 +237,31 @@ __device__ inline void store_snapshot(const Tensor& to, std::int64_t c, int hv, 
                                       int lane, int K, int V,
                                       const std::uint32_t (&frag)[kK / 16][4]) {
   const int r = lane / 4;
-  const int c2 = 2 * (lane % 4);
-  auto* base = static_cast<std::uint16_t*>(to.data) + c * to.s0 + hv * to.s1;
+  const int v = v_base + 2 * (lane % 4);
+  auto* at = static_cast<std::uint16_t*>(to.data) + c * to.s0 + hv * to.s1 + r * V + v;
+  if (K == kK && v_base + 16 <= V && V % 2 == 0) {
+    const int eight = 8 * V;
+#pragma unroll
+    for (int s = 0; s < kK / 16; ++s) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {  // (channel r; values 2c, 2c+1)
+        *reinterpret_cast<std::uint32_t*>(at + (2 * s + x / 2) * eight + 8 * (x % 2)) =
+            ptx::movmatrix(frag[s][x]);
+      }
+    }
+    return;
+  }
 #pragma unroll
   for (int s = 0; s < kK / 16; ++s) {
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
-      const std::uint32_t pair = ptx::movmatrix(frag[s][x]);  // (channel r; values 2c, 2c+1)
+      const std::uint32_t pair = ptx::movmatrix(frag[s][x]);
       const int d = 16 * s + 8 * (x / 2) + r;
-      const int v = v_base + 8 * (x % 2) + c2;
-      if (d >= K || v >= V) continue;
-      std::uint16_t* at = base + d * V + v;
-      if (v + 1 < V && V % 2 == 0) {
-        *reinterpret_cast<std::uint32_t*>(at) = pair;
-      } else {
-        at[0] = static_cast<std::uint16_t>(pair & 0xffffU);
-        if (v + 1 < V) at[1] = static_cast<std::uint16_t>(pair >> 16);
-      }
+      const int column = v + 8 * (x % 2);
+      if (d >= K || column >= V) continue;
+      std::uint16_t* to_pair = at + (16 * s + 8 * (x / 2)) * V + 8 * (x % 2);
+      to_pair[0] = static_cast<std::uint16_t>(pair & 0xffffU);
+      if (column + 1 < V) to_pair[1] = static_cast<std::uint16_t>(pair >> 16);
     }
   }
 }
@@ -288,7 +296,8 @@ __device__ inline void store_token_rows(const Tensor& to, std::int64_t offset, i
   }
   const int r = lane / 4;
   const int v = v_base + 2 * (lane % 4);
-  auto* base = static_cast<std::uint16_t*>(to.data) + offset + v;
+  auto* at = static_cast<std::uint16_t*>(to.data) + offset + r * to.s1 + v;
+  const std::int64_t eight = 8 * to.s1;
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
     const int i = 8 * t + r;
@@ -303,9 +312,10 @@ __device__ inline void store_token_rows(const Tensor& to, std::int64_t offset, i
       }
       pair = ptx::movmatrix(pair);
       if (i < length && v + 8 * half < V) {
-        *reinterpret_cast<std::uint32_t*>(base + i * to.s1 + 8 * half) = pair;
+        *reinterpret_cast<std::uint32_t*>(at + 8 * half) = pair;
       }
     }
+    at += eight;
   }
 }
 

@@ -3,18 +3,28 @@
 #include "cuda/launch/launch.h"
 
 namespace kda::cuda {
+namespace {
+
+constexpr int kCols = 32;
+
+template <int kK>
+void run(const RecurrentArgs& args, void* stream) {
+  const std::int64_t blocks = args.shape.N * args.shape.HV * ((args.shape.V + kCols - 1) / kCols);
+  launch("recurrent", recurrent_kernel<kK, kCols>, blocks, kRecurrentThreads<kK, kCols>, 0, stream,
+         args);
+}
+
+}  // namespace
 
 void launch_recurrent(const RecurrentArgs& args, void* stream) {
-  const std::int64_t blocks =
-      args.shape.N * args.shape.HV * ((args.shape.V + kRecurrentCols - 1) / kRecurrentCols);
   if (args.shape.K <= 32) {
-    launch("recurrent", recurrent_kernel<32>, blocks, 32, 0, stream, args);
+    run<32>(args, stream);
   } else if (args.shape.K <= 64) {
-    launch("recurrent", recurrent_kernel<64>, blocks, 64, 0, stream, args);
+    run<64>(args, stream);
   } else if (args.shape.K <= 128) {
-    launch("recurrent", recurrent_kernel<128>, blocks, 128, 0, stream, args);
+    run<128>(args, stream);
   } else {
-    launch("recurrent", recurrent_kernel<256>, blocks, 256, 0, stream, args);
+    run<256>(args, stream);
   }
 }
 
