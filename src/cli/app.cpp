@@ -86,9 +86,11 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string verb;
   deepest(app, verb);
   std::string text = first_line(error.what());
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+  const bool needs_command = text == "A subcommand is required";
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+      (needs_command && !app.remaining(true).empty())) {
     text = unknown_argument(app);
-  } else if (text == "A subcommand is required") {
+  } else if (needs_command) {
     text = "a command is missing (see kda" + (verb.empty() ? "" : " " + verb) + " --help)";
   }
   print_error(verb, text);
@@ -140,7 +142,12 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::string verb;
-    std::fputs(deepest(app, verb)->help("kda" + (verb.empty() ? "" : " " + verb)).c_str(), stdout);
+    const CLI::App* at = deepest(app, verb);
+    // help() adds the name itself: it wants the words before it.
+    const std::size_t last = verb.rfind(' ');
+    const std::string parents =
+        verb.empty() ? "" : "kda" + (last == std::string::npos ? "" : " " + verb.substr(0, last));
+    std::fputs(at->help(parents).c_str(), stdout);
     return kDone;
   } catch (const CLI::Success& done) {
     std::fputs(done.what(), stdout);

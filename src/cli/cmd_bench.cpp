@@ -10,7 +10,6 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/self_test.h"
-#include "cli/table.h"
 #include "kda/error.h"
 #include "model/causal_lm.h"
 #include "model/generate.h"
@@ -68,24 +67,28 @@ std::string shape_text(const OperatorCase::Shape& s) {
          std::to_string(s.value_dim);
 }
 
+/// One line as soon as it is measured: a table that waits for its last row looks like a hang.
+void print_row(const std::string& work, const std::string& shape, const std::string& threads,
+               const std::string& time, const std::string& best, const std::string& tokens) {
+  std::printf("%-24s %-22s %7s %10s %10s %10s\n", work.c_str(), shape.c_str(), threads.c_str(),
+              time.c_str(), best.c_str(), tokens.c_str());
+  std::fflush(stdout);
+}
+
 void bench_operator(const BenchCommand& command) {
   const OperatorCase::Shape shapes[] = {{1, 2048, 8, 64, 64}, {4, 512, 16, 64, 64}};
   const OperatorCase::Shape decode_shape{64, 1, 8, 64, 64};
   const Backend backend = backend_from_name(command.backend);
   std::printf("operator, fp32, backend %s\n", command.backend.c_str());
-  Table table({"op", "shape", ">threads", ">ms", ">best ms", ">tok/s"});
+  print_row("work", "shape", "threads", "median ms", "best ms", "tok/s");
   for (int threads : command.threads) {
     binding::set_num_threads(threads);
     const std::string used = std::to_string(binding::num_threads());
     const auto add = [&](const char* op, const OperatorCase::Shape& shape, double tokens,
                          const std::function<void()>& work) {
-      try {
-        const Timing timing = measure(command.seconds, work);
-        table.add({op, shape_text(shape), used, milliseconds(timing.median),
-                   milliseconds(timing.best), rate(tokens, timing.median)});
-      } catch (const Error& error) {
-        table.add({op, shape_text(shape), used, error.what()});
-      }
+      const Timing timing = measure(command.seconds, work);
+      print_row(op, shape_text(shape), used, milliseconds(timing.median), milliseconds(timing.best),
+                rate(tokens, timing.median));
     };
     for (const OperatorCase::Shape& shape : shapes) {
       OperatorCase data(shape);
@@ -100,7 +103,6 @@ void bench_operator(const BenchCommand& command) {
     add("decode step", decode_shape, static_cast<double>(data.num_tokens()),
         [&] { data.decode(backend); });
   }
-  std::printf("%s\n", table.text().c_str());
 }
 
 text::PackedBatch synthetic_batch(std::int64_t rows, std::int64_t seq_len, std::int64_t vocab) {
@@ -122,8 +124,8 @@ void bench_model(const BenchCommand& command) {
   constexpr std::int64_t kSeqLen = 256;
   constexpr std::int64_t kNewTokens = 32;
   const model::KDAConfig config = model::KDAConfig::preset(command.preset);
-  std::printf("model %s\n", command.preset.c_str());
-  Table table({"work", "dtype", ">threads", ">ms", ">tok/s"});
+  std::printf("\nmodel %s\n", command.preset.c_str());
+  print_row("work", "dtype", "threads", "median ms", "best ms", "tok/s");
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const std::string name = dtype == DType::kBF16 ? "bf16" : "fp32";
     model::ModelOptions options;
@@ -136,30 +138,25 @@ void bench_model(const BenchCommand& command) {
     for (int threads : command.threads) {
       binding::set_num_threads(threads);
       const std::string used = std::to_string(binding::num_threads());
-      const double tokens = kRows * kSeqLen;
-      const Timing step = measure(command.seconds, [&] {
+      const auto add = [&](const char* what, double tokens, const std::function<void()>& work) {
+        const Timing timing = measure(command.seconds, work);
+        print_row(what, name, used, milliseconds(timing.median), milliseconds(timing.best),
+                  rate(tokens, timing.median));
+      };
+      add("training step, 4 x 256", kRows * kSeqLen, [&] {
         const model::LossOutput loss = model.loss(batch.packed, batch.targets);
         loss.loss_sum.div(static_cast<double>(loss.num_tokens)).backward();
         const train::GradientStats gradients = optimizer.gradient_stats();
         optimizer.step(1e-4, train::clip_scale(gradients.norm, 1.0));
         optimizer.clear_gradients();
       });
-      table.add({"training step, 4 x 256", name, used, milliseconds(step.median),
-                 rate(tokens, step.median)});
-      const Timing eval =
-          measure(command.seconds, [&] { model.token_losses(batch.packed, batch.targets); });
-      table.add({"held-out loss, 4 x 256", name, used, milliseconds(eval.median),
-                 rate(tokens, eval.median)});
+      add("held-out loss, 4 x 256", kRows * kSeqLen,
+          [&] { model.token_losses(batch.packed, batch.targets); });
       model::GenerateOptions generate;
       generate.max_new_tokens = kNewTokens;
-      const Timing decode = measure(command.seconds, [&] {
-        model::generate(model, {{1, 2, 3}}, generate);
-      });
-      table.add({"generate 32 tokens, 1 row", name, used, milliseconds(decode.median),
-                 rate(kNewTokens, decode.median)});
+      add("generate 32, 1 row", kNewTokens, [&] { model::generate(model, {{1, 2, 3}}, generate); });
     }
   }
-  std::printf("%s", table.text().c_str());
 }
 
 int run_bench(BenchCommand command) {
@@ -190,6 +187,7 @@ void add_bench(CLI::App& app) {
   verb->add_option("--threads", command->threads, "Thread counts, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->take_all()
       ->type_name("N,N");
   verb->add_option("--backend", command->backend, "Backend of the operator: auto, cpu, ref")
       ->type_name("TEXT")

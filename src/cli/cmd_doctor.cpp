@@ -62,7 +62,7 @@ double prefill_difference() {
         model::pack({std::vector<std::int64_t>(ids.begin() + cuts[i], ids.begin() + cuts[i + 1])}),
         state);
   }
-  return (given - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+  return given.sub(expected).abs().max().item<double>() / expected.abs().max().item<double>();
 }
 
 std::string scientific(double value) {

@@ -63,6 +63,7 @@ void add_overfit(CLI::App& app) {
       ->capture_default_str();
   verb->add_option("--text", options->sentences, "Sentence to memorise; repeatable")
       ->allow_extra_args(false)
+      ->take_all()
       ->type_name("TEXT");
   verb->add_option("--target", options->target_loss, "Loss to reach")
       ->type_name("X")

@@ -45,7 +45,8 @@ fs::path model_path(const std::string& out) {
 }
 
 int run_tokenizer_train(const TrainTokenizer& command) {
-  const train::SignalScope signals;
+  // SentencePiece cannot be asked to stop; the file appears whole at the end or not at all.
+  const train::SignalScope signals(train::OnSignal::kLeave);
   text::TokenizerTrainOptions options;
   if (command.type == "unigram") {
     options.model = text::TokenizerModel::kUnigram;
@@ -82,13 +83,11 @@ int run_tokenizer_train(const TrainTokenizer& command) {
   const text::TokenizerTrainResult result = text::train_tokenizer(
       [&](const std::function<void(std::string_view)>& sink) {
         text::read_corpus(files, {}, [&](const text::CorpusDocument& document) {
-          train::poll_stop();
           sink(document.text);
           return true;
         });
       },
       options);
-  train::poll_stop();
   for (const std::string& warning : result.warnings)
     print_warning("tokenizer train", warning);
   const text::Tokenizer tokenizer = text::Tokenizer::from_bytes(result.model_bytes, path.string());
@@ -203,6 +202,7 @@ void add_tokenizer_train(CLI::App* parent) {
   auto command = std::make_shared<TrainTokenizer>();
   verb->add_option("--data", command->data, "Folder of `kda data build` or text file; repeatable")
       ->allow_extra_args(false)
+      ->take_all()
       ->type_name("PATH")
       ->required();
   verb->add_option("--out", command->out, "Where to write; .model is added when missing")

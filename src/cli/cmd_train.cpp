@@ -53,7 +53,7 @@ void add_fields(CLI::App* verb, const std::shared_ptr<TrainCommand>& command) {
             field = values;
             command->given.insert(key);
           });
-      option->allow_extra_args(false)->type_name("TEXT");
+      option->allow_extra_args(false)->take_all()->type_name("TEXT");
     } else {
       option = verb->add_option_function<std::string>(
           flag, [command, key, flag, &field](const std::string& text) {

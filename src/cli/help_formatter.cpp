@@ -1,6 +1,7 @@
 #include "cli/help_formatter.h"
 
 #include <sstream>
+#include <utility>
 
 namespace kda::cli {
 namespace {
@@ -29,7 +30,23 @@ std::string wrapped(const std::string& text, std::size_t width, std::size_t inde
   return out;
 }
 
-HelpFormatter::HelpFormatter() { column_width(kColumn); }
+HelpFormatter::HelpFormatter() {
+  column_width(kColumn);
+  label("SUBCOMMANDS", "Commands");
+  label("Subcommands", "Commands");
+}
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  // The base class ends blocks with a blank line and begins the next with another.
+  const std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool third = text[i] == '\n' && out.size() >= 2 && out.ends_with("\n\n");
+    if (!third) out += text[i];
+  }
+  return out;
+}
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
   std::string left = "  " + make_option_name(option, is_positional);

@@ -18,6 +18,8 @@ int main(int argc, char** argv) {
   app.formatter(std::make_shared<kda::cli::HelpFormatter>());
   app.set_version_flag("--version", version_text(), "Version, commit, torch, build flags");
   app.require_subcommand(1);
+  // The last of several wins, so that a script's flags can be overridden by adding to its end.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.footer(
       "Start here:\n"
       "  kda data build --preset tiny --out data/tiny\n"

@@ -64,9 +64,13 @@ std::string to_text(const Count& value) { return std::to_string(value.value); }
 std::string to_text(const Period& value) { return to_string(value); }
 
 std::string to_text(double value) {
-  // The shortest text that reads back to the same double.
-  char buffer[40];
-  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  // The shortest text that reads back to the same double; 0.0003 rather than 3e-04.
+  char buffer[64];
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-6 && size < 1e9);
+  const auto [end, status] =
+      std::to_chars(buffer, buffer + sizeof buffer, value,
+                    plain ? std::chars_format::fixed : std::chars_format::scientific);
   return status == std::errc{} ? std::string(buffer, end) : std::string("?");
 }
 

@@ -109,7 +109,8 @@ void for_each_field(Options& o, Visitor&& visit) {
   visit(FieldInfo{"model_config", group, kFixed, "Model config.json to use in place of a preset"},
         o.model_config);
   visit(FieldInfo{"set", group, kFixed,
-                  "Change one field of the model config, e.g. --set num_layers=6; repeatable"},
+                  "Change one field of the model config, e.g. --set num_hidden_layers=6 or "
+                  "--set linear_attn_config.chunk_size=64; repeatable"},
         o.set);
   visit(FieldInfo{"init_from", group, kFixed,
                   "Start from the weights of a checkpoint, with a new optimizer and schedule"},

@@ -51,7 +51,7 @@ std::string console_line(const EvalRecord& r) {
   line += " | " + short_count(static_cast<double>(r.targets)) + " tokens";
   line += r.best ? " | best so far"
                  : format(" | best %.4f", r.best_loss) + " at step " + std::to_string(r.best_step);
-  line += " | " + short_duration(r.seconds);
+  line += format(" | %.1f s", r.seconds);
   return line;
 }
 

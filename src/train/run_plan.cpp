@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "binding/functional.h"
-#include "io/atomic_file.h"
+#include "io/config_reader.h"
 #include "io/escape.h"
 #include "io/sha256.h"
 #include "kda/error.h"
@@ -70,6 +70,31 @@ text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
   return other;
 }
 
+/// The field of a config that "a" or "a.b" names; throws with the nearest known name.
+io::Json& field_of(io::Json& config, const std::string& path) {
+  io::Json* at = &config;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string key = path.substr(begin, end - begin);
+    if (!at->is_object() || !at->contains(key)) {
+      std::vector<std::string> known;
+      for (const auto& item : config.items()) {
+        known.push_back(item.key());
+        if (!item.value().is_object()) continue;
+        for (const auto& inner : item.value().items()) {
+          known.push_back(item.key() + "." + inner.key());
+        }
+      }
+      const std::string guess = io::nearest_word(path, known);
+      refuse("--set: the model config has no field '" + path + "'" +
+             (guess.empty() ? std::string() : "; did you mean " + guess + "?"));
+    }
+    at = &(*at)[key];
+    begin = end + 1;
+  }
+  return *at;
+}
+
 /// Applies "key=value" to the JSON form of a config, where the value is JSON or a bare word.
 model::KDAConfig with_changes(const model::KDAConfig& base,
                               const std::vector<std::string>& changes) {
@@ -80,14 +105,13 @@ model::KDAConfig with_changes(const model::KDAConfig& base,
     if (equals == std::string::npos || equals == 0) {
       refuse("--set: expected key=value, got '" + change + "'");
     }
+    io::Json& field = field_of(json, change.substr(0, equals));
     const std::string value = change.substr(equals + 1);
-    io::Json parsed;
     try {
-      parsed = io::parse_json(value, "--set");
+      field = io::parse_json(value, "--set");
     } catch (const Error&) {
-      parsed = value;
+      field = value;
     }
-    json[change.substr(0, equals)] = parsed;
   }
   return model::KDAConfig::from_json(json.dump());
 }
@@ -159,6 +183,26 @@ void settle_budget(RunPlan& plan) {
   }
 }
 
+/// A folder that was made for a run, taken back when the run turns out to be impossible.
+class NewFolder {
+ public:
+  explicit NewFolder(fs::path path) : path_(std::move(path)), existed_(fs::exists(path_)) {}
+  ~NewFolder() {
+    if (existed_ || keep_) return;
+    std::error_code ignored;
+    fs::remove(path_ / ".lock", ignored);
+    fs::remove(path_, ignored);  // only when nothing else is inside
+  }
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  void keep() { keep_ = true; }
+
+ private:
+  fs::path path_;
+  bool existed_;
+  bool keep_ = false;
+};
+
 std::string mib(std::int64_t bytes) { return short_bytes(static_cast<double>(bytes)); }
 
 }  // namespace
@@ -187,6 +231,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     options.tokenizer = packed.string();
   }
   check_options(options);
+  NewFolder folder(run);
   std::error_code status;
   fs::create_directories(run, status);
   if (status) {
@@ -218,6 +263,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     }
   }
   settle_budget(plan);
+  folder.keep();
   return plan;
 }
 

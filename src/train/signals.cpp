@@ -24,11 +24,13 @@ extern "C" void on_stop_signal(int signal_number) {
   }
 }
 
+extern "C" void on_leave_signal(int signal_number) { ::_exit(128 + signal_number); }
+
 }  // namespace
 
-SignalScope::SignalScope() {
+SignalScope::SignalScope(OnSignal on_signal) {
   struct sigaction action {};
-  action.sa_handler = on_stop_signal;
+  action.sa_handler = on_signal == OnSignal::kLeave ? on_leave_signal : on_stop_signal;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;  // a write to the log must not fail half-way
   for (std::size_t i = 0; i < kSignals.size(); ++i) {

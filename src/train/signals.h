@@ -9,11 +9,16 @@
 
 namespace kda::train {
 
+enum class OnSignal {
+  kSetFlag,  ///< the first sets the flag, the second leaves at once
+  kLeave,    ///< the first leaves at once: for work that cannot be asked to stop and leaves no mess
+};
+
 /// Installs the handlers for the life of the object and restores the previous ones after it.
 /// One at a time per process.
 class SignalScope {
  public:
-  SignalScope();
+  explicit SignalScope(OnSignal on_signal = OnSignal::kSetFlag);
   ~SignalScope();
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;

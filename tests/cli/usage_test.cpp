@@ -93,7 +93,11 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
       {with({"--eval-every", "5x"}), "train", {"--eval-every", "5x", "200u"}},
       {with({"--dtype", "fp8"}), "train", {"--dtype", "fp8"}},
       {with({"--preset", "huge"}), "train", {"huge", "tiny", "toy"}},
-      {with({"--set", "num_layer=2"}), "train", {"num_layer", "num_layers"}},
+      {with({"--set", "num_hidden_layer=2"}), "train", {"did you mean num_hidden_layers?"}},
+      {with({"--set", "linear_attn_config.chunksize=32"}),
+       "train",
+       {"did you mean linear_attn_config.chunk_size?"}},
+      {with({"--set", "num_hidden_layers=-2"}), "train", {"num_hidden_layers", "-2"}},
       {with({"--set", "novalue"}), "train", {"--set", "novalue"}},
       {with({"--on-nonfinite", "ignore"}), "train", {"--on-nonfinite", "skip:N"}},
       {with({"--backend", "tpu"}), "train", {"--backend", "tpu"}},
@@ -118,7 +122,7 @@ TEST(Usage, Fp16_IsRefusedWithTheReasonAndExitThree) {
   const std::vector<std::string> arguments =
       testing::train_arguments(testing::scratch() / "never", 5, {"--dtype", "fp16"});
   expect_error(kda(arguments), 3, "train", {"fp16", "65504", "bf16"});
-  EXPECT_FALSE(std::filesystem::exists(testing::scratch() / "never"));
+  EXPECT_FALSE(std::filesystem::exists(testing::scratch() / "never"));  // by no refused run above
 }
 
 TEST(Usage, DumpConfig_IsReadBackByConfig) {

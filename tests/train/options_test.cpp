@@ -22,7 +22,7 @@ TrainOptions complete() {
 TEST(Options, Json_RoundTripsEveryField) {
   TrainOptions o = complete();
   o.lr = 0.1 + 0.2;  // no short decimal form
-  o.set = {"num_layers=6", "chunk=32"};
+  o.set = {"num_hidden_layers=6", "tie_word_embeddings=false"};
   o.sample_prompt = {"如果", "a \"quoted\" prompt\n"};
   o.eval_every = {1'000'000, PeriodUnit::kTokens};
   o.save_every = {};
