@@ -1,9 +1,11 @@
 #include "stages.h"
 
+#include <ATen/ops/conv1d.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -82,6 +84,16 @@ std::vector<Stage> time_stages(const model::KDAConfig& c, DType compute, std::in
       [](const Tensors& in) { return Tensors{model::linear_one(in[0], in[1])}; });
   add("short_conv q", 3 * layers, {activation(c.k_width()), weight({c.k_width(), 1, c.conv_size})},
       [&](const Tensors& in) { return Tensors{model::short_conv(in[0], in[1], cu)}; });
+  // What a depthwise convolution costs in torch itself, for comparison; not part of the model.
+  add("torch conv1d q", 0, {activation(c.k_width()), weight({c.k_width(), 1, c.conv_size})},
+      [&](const Tensors& in) {
+        const at::Tensor rows = in[0].t().unsqueeze(0);
+        const at::Tensor taps = in[1].to(rows.scalar_type());
+        const at::Tensor z =
+            at::conv1d(rows, taps, {}, at::IntArrayRef{1}, at::IntArrayRef{c.conv_size - 1},
+                       at::IntArrayRef{1}, c.k_width());
+        return Tensors{at::silu(z.narrow(2, 0, tokens).squeeze(0).t())};
+      });
   add("linear decay", layers,
       {activation(c.gate_low_rank), weight({c.decay_width(), c.gate_low_rank})},
       [](const Tensors& in) { return Tensors{model::linear_one(in[0], in[1])}; });
