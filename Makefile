@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 BUILD ?= build/release
 PRESET ?= release
+CMAKE_ARGS ?=
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 KDA := $(BUILD)/bin/kda
@@ -34,7 +35,7 @@ test: build ## every check and test (no GPU needed)
 .PHONY: build
 build: setup ## the library, the program build/release/bin/kda, the Python package's library
 	@mkdir -p $(BUILD)
-	cmake --preset $(PRESET) >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	cmake --preset $(PRESET) $(CMAKE_ARGS) >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 	cmake --build $(BUILD) --parallel $(JOBS)
 
 .PHONY: bench
