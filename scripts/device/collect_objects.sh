@@ -20,13 +20,13 @@ for folder in "$build"/tests/cuda/CMakeFiles/*.dir "$build"/bench/cuda/CMakeFile
   mkdir -p "$out/$name"
   find "$folder" -name '*.o' -exec cp {} "$out/$name/" \;
   (cd "$out" && ls "$name"/*.o) >"$out/$name.objects"
-  if [[ $name == *test* ]]; then
+  if [[ $name == *test* || $name == cuda_precision ]]; then
     mkdir -p "$out/kit"
     cp "$build"/tests/cuda/CMakeFiles/kda_cuda_test_kit.dir/*.o "$out/kit/"
     cp "$build/lib/libkda_test_kit.a" "$out/"
     (cd "$out" && ls kit/*.o) >>"$out/$name.objects"
     echo libkda_test_kit.a >>"$out/$name.objects"
-    [[ -f $out/libgtest_main.a ]] && echo libgtest_main.a >>"$out/$name.objects"
+    [[ $name == *test* ]] && echo libgtest_main.a >>"$out/$name.objects"
   fi
 done
 find "$out" -name '*.o' -exec strip -g {} +

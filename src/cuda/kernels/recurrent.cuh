@@ -6,10 +6,11 @@
 // Both products with S' share one pass over the state and one reduction.
 // Grid: N * HV * ceil(V / kCols) blocks; a block owns kCols value columns. Thread (r, x) keeps rows
 // r + (kK / 8) a, a = 0..7, of columns 4 x .. 4 x + 3 in registers (f32). K is padded to kK in {32,
-// 64, 128, 256}; kCols = 32 was the fastest of 32 and 128.
+// 64, 128, 256}; kCols = 64 shares the token's vectors between two slices of 32.
 #pragma once
 
 #include "cuda/tile/element.cuh"
+#include "cuda/tile/fast_gate.cuh"
 
 namespace kda::cuda {
 
@@ -209,7 +210,7 @@ __global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurren
       q = load(in.q, row * in.q.s0 + t * in.q.s1 + h * in.q.s2 + tid * in.q.s3);
       k = load(in.k, row * in.k.s0 + t * in.k.s1 + h * in.k.s2 + tid * in.k.s3);
       const float g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
-      decay = expm1f(gate_decay(in.gate, gc, g));
+      decay = expm1f(fast_decay(in.gate, gc.bias, gc.exp_a, g));
     }
     float value = 0.0F;  // of column v0 + tid, in the first warp
     float beta = 0.0F;
@@ -237,8 +238,8 @@ __global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurren
         sum_q += s.norm[0][w];
         sum_k += s.norm[1][w];
       }
-      q = round_to(in.q.elem, q / sqrtf(sum_q + kNormEps));
-      k = round_to(in.k.elem, k / sqrtf(sum_k + kNormEps));
+      q = round_to(in.q.elem, q * rsqrtf(sum_q + kNormEps));
+      k = round_to(in.k.elem, k * rsqrtf(sum_k + kNormEps));
     }
     const float qk = warp_sum(q * k);
     if (lane == 0 && warp < kK / 32) s.qk[warp] = qk;
