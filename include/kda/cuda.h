@@ -1,11 +1,21 @@
 /// The CUDA backend: present in programs that link the library kda_cuda.
 ///
 /// It serves NVIDIA GPUs from compute capability 8.0 on; q, k, v in f32, bf16 or f16, any K and V
-/// up to 256. Calls are asynchronous on `Context::stream` (a cudaStream_t), never allocate, never
-/// synchronise with the host and may be captured into a CUDA graph. Scratch memory comes from
-/// `Context::workspace` and must be device memory. `cu_seqlens` and pool slots may lie in device
-/// memory; offsets there are clamped to be non-decreasing and within [0, T], since their values
-/// cannot be checked without waiting for the device.
+/// up to 256, any strides (16-byte aligned rows are faster). Calls are asynchronous on
+/// `Context::stream` (a cudaStream_t), never allocate, never synchronise with the host and may be
+/// captured into a CUDA graph. Scratch memory comes from `Context::workspace` and must be device
+/// memory. `cu_seqlens` and pool slots may lie in device memory; offsets there are clamped to be
+/// non-decreasing and within [0, T], since their values cannot be checked without waiting for the
+/// device; slots outside the pool are skipped. Results are bit-equal from run to run, alone or in a
+/// batch or pack.
+///
+/// Arithmetic of the chunk calls: f32 tensors, and 16-bit tensors with K or V above 128, are
+/// computed in f32 throughout. Other 16-bit tensors go through the tensor cores: operands rounded
+/// to bf16 (f16 inputs too), sums and the running state in f32, the inverse of a chunk's triangular
+/// system in f32 or split bf16. Inside 16-token blocks these kernels bound the decay of one token
+/// at 2^-15 per channel; between blocks and chunks decays are exact. The chunk size argument does
+/// not change the work: 64 tokens always. Backward calls are fastest with a lower bound >= -7 (safe
+/// gate), bf16 tensors and K = V in {64, 128}. Recurrent calls compute in f32 for every type.
 #pragma once
 
 namespace kda::cuda {

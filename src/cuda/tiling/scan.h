@@ -2,19 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace kda::cuda {
 
-// The choice with the fewest rounds of blocks over the GPU, weighted by the time of a round; the
-// weights are relative times of a chunk step, which grows slower than the columns do.
+// Relative time of a chunk step, which grows slower than the columns do.
+constexpr std::int64_t scan_step_cost(int warps) { return warps == 8 ? 23 : warps == 4 ? 15 : 12; }
+
+// The choice with the fewest rounds of blocks over the GPU, weighted by the time of a round.
 constexpr int scan_warps(std::int64_t heads, int V, std::int64_t num_sms) {
   int best = 2;
   std::int64_t best_cost = -1;
   for (int warps : {8, 4, 2}) {
     if (warps > 2 && 16 * (warps / 2) >= V) continue;  // half of the warps would have no columns
     const std::int64_t blocks = heads * ((V + 16 * warps - 1) / (16 * warps));
-    const std::int64_t step = warps == 8 ? 23 : warps == 4 ? 15 : 12;
-    const std::int64_t cost = (blocks + num_sms - 1) / num_sms * step;
+    const std::int64_t cost = (blocks + num_sms - 1) / num_sms * scan_step_cost(warps);
     if (best_cost < 0 || cost < best_cost) {
       best = warps;
       best_cost = cost;
