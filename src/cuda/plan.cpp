@@ -91,7 +91,7 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
     args->dk_part = arena.take<float>(tokens * d.HV * d.K);
   }
   args->beta_parts = mma ? 1 : static_cast<int>(ceil_div(d.K, 32));
-  args->dbeta_part = arena.take<float>(args->beta_parts * tokens * d.HV);
+  if (!mma) args->dbeta_part = arena.take<float>(args->beta_parts * tokens * d.HV);
   if (params.d_dt_bias.defined()) args->dbias_part = arena.take<float>(tiles * d.K);
   args->a_parts = mma ? 1 : static_cast<int>(ceil_div(d.K, 32));
   if (params.da_log.defined()) args->da_log_part = arena.take<float>(tiles * args->a_parts);
