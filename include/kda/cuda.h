@@ -9,13 +9,14 @@
 /// device; slots outside the pool are skipped. Results are bit-equal from run to run, alone or in a
 /// batch or pack.
 ///
-/// Arithmetic of the chunk calls: f32 tensors, and 16-bit tensors with K or V above 128, are computed
-/// in f32 throughout. Other 16-bit tensors go through the tensor cores: operands rounded to bf16 (f16
-/// inputs too), sums and the running state in f32, the inverse of a chunk's triangular system in f32
-/// and split bf16. Inside 16-token blocks these kernels bound the decay of one token at 2^-15 per
-/// channel; between blocks and chunks decays are exact. The chunk size argument does not change the
-/// work: 64 tokens always. Backward calls are fastest with a lower bound >= -7 (safe gate), bf16
-/// tensors and K = V in {64, 128}. Recurrent calls compute in f32 for every type.
+/// Arithmetic of the chunk calls: f32 tensors, and 16-bit tensors with K or V above 128, are
+/// computed in f32 throughout. Other 16-bit tensors go through the tensor cores: operands rounded
+/// to bf16 (f16 inputs too), sums and the running state in f32, the inverse of a chunk's
+/// triangular system in f32 and split bf16. Inside 16-token blocks these kernels bound the decay
+/// of one token at 2^-15 per channel; between blocks and chunks decays are exact. The chunk size
+/// argument does not change the work: 64 tokens always. Backward calls are fastest with a lower
+/// bound >= -7 (safe gate), bf16 tensors and K = V in {64, 128}. Recurrent calls compute in f32
+/// for every type.
 #pragma once
 
 namespace kda::cuda {
