@@ -36,42 +36,44 @@ void read_id(io::ConfigReader& reader, const char* key, std::int64_t& id) {
 
 }  // namespace
 
+// Names the keys of the JSON form, which is what users write.
 void KDAConfig::validate() const {
   check_range("vocab_size", vocab_size, 2, (std::int64_t{1} << 31) - 1);
   check_range("hidden_size", hidden_size, 1, kMaxWidth);
-  check_range("num_layers", num_layers, 1, 4096);
+  check_range("num_hidden_layers", num_layers, 1, 4096);
   check_range("intermediate_size", intermediate_size, 1, kMaxWidth);
-  check_range("num_heads", num_heads, 1, 4096);
-  check_range("num_v_heads", num_v_heads, 1, 4096);
+  check_range("linear_attn_config.num_heads", num_heads, 1, 4096);
+  check_range("linear_attn_config.num_v_heads", num_v_heads, 1, 4096);
   if (num_v_heads % num_heads != 0) {
-    refuse("num_v_heads", "a multiple of num_heads " + std::to_string(num_heads),
+    refuse("linear_attn_config.num_v_heads", "a multiple of num_heads " + std::to_string(num_heads),
            std::to_string(num_v_heads));
   }
-  check_range("head_k_dim", head_k_dim, 1, 256);
-  check_range("head_v_dim", head_v_dim, 1, 256);
-  check_range("conv_size", conv_size, 2, 4);
+  check_range("linear_attn_config.head_k_dim", head_k_dim, 1, 256);
+  check_range("linear_attn_config.head_v_dim", head_v_dim, 1, 256);
+  check_range("linear_attn_config.short_conv_kernel_size", conv_size, 2, 4);
   if (gate_lower_bound && !(*gate_lower_bound >= -5.0 && *gate_lower_bound < 0.0)) {
-    refuse("gate_lower_bound", "a number in [-5, 0), or null for the standard gate",
-           std::to_string(*gate_lower_bound));
+    refuse("linear_attn_config.gate_lower_bound",
+           "a number in [-5, 0), or null for the standard gate", std::to_string(*gate_lower_bound));
   }
-  check_range("gate_low_rank", gate_low_rank, 1, kMaxWidth);
+  check_range("linear_attn_config.gate_low_rank", gate_low_rank, 1, kMaxWidth);
   if (chunk != 16 && chunk != 32 && chunk != 64 && chunk != 128) {
-    refuse("chunk", "16, 32, 64 or 128", std::to_string(chunk));
+    refuse("linear_attn_config.chunk_size", "16, 32, 64 or 128", std::to_string(chunk));
   }
   if (!(norm_eps > 0.0 && norm_eps < 1.0)) {
-    refuse("norm_eps", "a number in (0, 1)", std::to_string(norm_eps));
+    refuse("rms_norm_eps", "a number in (0, 1)", std::to_string(norm_eps));
   }
   if (!(initializer_range > 0.0 && initializer_range <= 10.0)) {
     refuse("initializer_range", "a number in (0, 10]", std::to_string(initializer_range));
   }
-  check_range("bos_id", bos_id, -1, vocab_size - 1);
-  check_range("eos_id", eos_id, -1, vocab_size - 1);
-  check_range("pad_id", pad_id, -1, vocab_size - 1);
+  check_range("bos_token_id", bos_id, -1, vocab_size - 1);
+  check_range("eos_token_id", eos_id, -1, vocab_size - 1);
+  check_range("pad_token_id", pad_id, -1, vocab_size - 1);
   if (pad_id >= 0 && pad_id == eos_id) {
-    refuse("pad_id", "an id other than eos_id (a model that never learns EOS never stops), or null",
+    refuse("pad_token_id",
+           "an id other than eos_token_id (a model that never learns EOS never stops), or null",
            std::to_string(pad_id));
   }
-  check_range("max_seq_len", max_seq_len, 1, std::int64_t{1} << 40);
+  check_range("max_position_embeddings", max_seq_len, 1, std::int64_t{1} << 40);
 }
 
 std::string KDAConfig::to_json() const {
