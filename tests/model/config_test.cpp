@@ -98,25 +98,25 @@ TEST(Config_Ranges, EachFieldIsChecked) {
   };
   refused("vocab_size", [](KDAConfig& c) { c.vocab_size = 1; });
   refused("hidden_size", [](KDAConfig& c) { c.hidden_size = 0; });
-  refused("num_layers", [](KDAConfig& c) { c.num_layers = -1; });
+  refused("num_hidden_layers", [](KDAConfig& c) { c.num_layers = -1; });
   refused("intermediate_size", [](KDAConfig& c) { c.intermediate_size = 0; });
   refused("num_heads", [](KDAConfig& c) { c.num_heads = 0; });
   refused("num_v_heads", [](KDAConfig& c) { c.num_v_heads = 6; });
   refused("head_k_dim", [](KDAConfig& c) { c.head_k_dim = 257; });
   refused("head_v_dim", [](KDAConfig& c) { c.head_v_dim = 0; });
-  refused("conv_size", [](KDAConfig& c) { c.conv_size = 5; });
+  refused("short_conv_kernel_size", [](KDAConfig& c) { c.conv_size = 5; });
   refused("gate_lower_bound", [](KDAConfig& c) { c.gate_lower_bound = -5.1; });
   refused("gate_lower_bound", [](KDAConfig& c) { c.gate_lower_bound = 0.0; });
   refused("gate_lower_bound", [](KDAConfig& c) { c.gate_lower_bound = std::nan(""); });
   refused("gate_low_rank", [](KDAConfig& c) { c.gate_low_rank = 0; });
-  refused("chunk", [](KDAConfig& c) { c.chunk = 48; });
-  refused("norm_eps", [](KDAConfig& c) { c.norm_eps = 0; });
-  refused("norm_eps", [](KDAConfig& c) { c.norm_eps = std::nan(""); });
+  refused("chunk_size", [](KDAConfig& c) { c.chunk = 48; });
+  refused("rms_norm_eps", [](KDAConfig& c) { c.norm_eps = 0; });
+  refused("rms_norm_eps", [](KDAConfig& c) { c.norm_eps = std::nan(""); });
   refused("initializer_range", [](KDAConfig& c) { c.initializer_range = -0.1; });
-  refused("eos_id", [](KDAConfig& c) { c.eos_id = c.vocab_size; });
-  refused("bos_id", [](KDAConfig& c) { c.bos_id = -2; });
-  refused("pad_id", [](KDAConfig& c) { c.eos_id = c.pad_id = 4; });
-  refused("max_seq_len", [](KDAConfig& c) { c.max_seq_len = 0; });
+  refused("eos_token_id", [](KDAConfig& c) { c.eos_id = c.vocab_size; });
+  refused("bos_token_id", [](KDAConfig& c) { c.bos_id = -2; });
+  refused("pad_token_id", [](KDAConfig& c) { c.eos_id = c.pad_id = 4; });
+  refused("max_position_embeddings", [](KDAConfig& c) { c.max_seq_len = 0; });
 }
 
 TEST(Config_Presets, UnknownNameListsTheKnown) {
