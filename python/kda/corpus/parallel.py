@@ -21,6 +21,14 @@ def _leave_signals_to_parent() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _stop(pool: ProcessPoolExecutor) -> None:
+    # Python 3.14 has terminate_workers() for this. shutdown() forgets the processes.
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+
+
 def bounded_map(
     function: Callable[[Item], Result], items: Iterable[Item], jobs: int
 ) -> Iterator[Result]:
@@ -39,5 +47,6 @@ def bounded_map(
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise CorpusError("a worker process died (out of memory?); try --jobs 1") from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:  # an interrupt, or an item that failed: do not wait for the others
+            _stop(pool)
+            raise
