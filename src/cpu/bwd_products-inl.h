@@ -41,54 +41,54 @@ inline HWY_NOINLINE void multiply(Matrix a, std::size_t rows, std::size_t depth,
 }
 
 template <int kVecs>
-HWY_INLINE void advance_columns(const ChunkFactors& f, const float* u, std::size_t ld_u,
-                                std::size_t v_rows, std::size_t at, const float* s, float* next) {
+HWY_INLINE void advance_tile(const ChunkFactors& f, const float* u, std::size_t ld_u,
+                             std::size_t at, const float* s, float* next) {
   const auto fade = Row<kVecs>::from(f.fade + at);
   const auto keep = Row<kVecs>::from(f.keep + at);
-  for (std::size_t v = 0; v < v_rows; v += kTileRows) {
-    auto t = Tile<kVecs>::from(s + v * f.ld_k + at, f.ld_k);
-    t.r0.fade(fade, keep);
-    t.r1.fade(fade, keep);
-    t.r2.fade(fade, keep);
-    t.r3.fade(fade, keep);
-    t.add_product(u + v, 1, ld_u, f.kh + at, f.ld_k, kChunk);
-    t.write(next + v * f.ld_k + at, f.ld_k);
-  }
+  auto t = Tile<kVecs>::from(s + at, f.ld_k);
+  t.r0.fade(fade, keep);
+  t.r1.fade(fade, keep);
+  t.r2.fade(fade, keep);
+  t.r3.fade(fade, keep);
+  t.add_product(u, 1, ld_u, f.kh + at, f.ld_k, kChunk);
+  t.write(next + at, f.ld_k);
 }
 
-// next = S diag(fade + keep) + U^T kh, states [v_rows][ld_k].
+// next = S diag(fade + keep) + U^T kh, states [v_rows][ld_k]. Row by row of S, so that states
+// stream from the second-level cache while kh stays in the first.
 inline HWY_NOINLINE void advance_state(const ChunkFactors& f, std::size_t width, const float* u,
                                        std::size_t ld_u, std::size_t v_rows, const float* s,
                                        float* next) {
-  std::size_t at = 0;
-  for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
-    advance_columns<2>(f, u, ld_u, v_rows, at, s, next);
+  for (std::size_t v = 0; v < v_rows; v += kTileRows) {
+    const float* from = s + v * f.ld_k;
+    float* to = next + v * f.ld_k;
+    std::size_t at = 0;
+    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
+      advance_tile<2>(f, u + v, ld_u, at, from, to);
+    }
+    for (; at < width; at += kLanes)
+      advance_tile<1>(f, u + v, ld_u, at, from, to);
   }
-  for (; at < width; at += kLanes)
-    advance_columns<1>(f, u, ld_u, v_rows, at, s, next);
 }
 
 template <int kVecs>
-HWY_INLINE void retreat_columns(const ChunkFactors& f, Matrix left, std::size_t v_rows,
-                                std::size_t at, const float* s, float* d, float* state_dot) {
+HWY_INLINE void retreat_tile(const ChunkFactors& f, const float* left, std::size_t ld_left,
+                             std::size_t at, const float* s, float* d, float* state_dot) {
+  auto t = Tile<kVecs>::from(d + at, f.ld_k);
+  auto dot = Row<kVecs>::from(state_dot + at);
+  dot.add_product(t.r0, Row<kVecs>::from(s + at));
+  dot.add_product(t.r1, Row<kVecs>::from(s + f.ld_k + at));
+  dot.add_product(t.r2, Row<kVecs>::from(s + 2 * f.ld_k + at));
+  dot.add_product(t.r3, Row<kVecs>::from(s + 3 * f.ld_k + at));
+  dot.write(state_dot + at);
   const auto fade = Row<kVecs>::from(f.fade + at);
   const auto keep = Row<kVecs>::from(f.keep + at);
-  auto dot = Row<kVecs>::zeros();
-  for (std::size_t v = 0; v < v_rows; v += kTileRows) {
-    auto t = Tile<kVecs>::from(d + v * f.ld_k + at, f.ld_k);
-    const auto start = Tile<kVecs>::from(s + v * f.ld_k + at, f.ld_k);
-    dot.add_product(t.r0, start.r0);
-    dot.add_product(t.r1, start.r1);
-    dot.add_product(t.r2, start.r2);
-    dot.add_product(t.r3, start.r3);
-    t.r0.fade(fade, keep);
-    t.r1.fade(fade, keep);
-    t.r2.fade(fade, keep);
-    t.r3.fade(fade, keep);
-    t.add_product(left.at + v, 1, left.ld, f.kt + at, f.ld_k, 2 * kChunk);
-    t.write(d + v * f.ld_k + at, f.ld_k);
-  }
-  dot.write(state_dot + at);
+  t.r0.fade(fade, keep);
+  t.r1.fade(fade, keep);
+  t.r2.fade(fade, keep);
+  t.r3.fade(fade, keep);
+  t.add_product(left, 1, ld_left, f.kt + at, f.ld_k, 2 * kChunk);
+  t.write(d + at, f.ld_k);
 }
 
 // The gradient of the state, from the chunk's end to its start:
@@ -97,12 +97,18 @@ HWY_INLINE void retreat_columns(const ChunkFactors& f, Matrix left, std::size_t 
 inline HWY_NOINLINE void retreat_state(const ChunkFactors& f, std::size_t width, Matrix left,
                                        std::size_t v_rows, const float* s, float* d,
                                        float* state_dot) {
-  std::size_t at = 0;
-  for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
-    retreat_columns<2>(f, left, v_rows, at, s, d, state_dot);
+  fill_rows(state_dot, width, 1, width, 0.0F);
+  for (std::size_t v = 0; v < v_rows; v += kTileRows) {
+    const float* start = s + v * f.ld_k;
+    float* rows = d + v * f.ld_k;
+    std::size_t at = 0;
+    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
+      retreat_tile<2>(f, left.at + v, left.ld, at, start, rows, state_dot);
+    }
+    for (; at < width; at += kLanes) {
+      retreat_tile<1>(f, left.at + v, left.ld, at, start, rows, state_dot);
+    }
   }
-  for (; at < width; at += kLanes)
-    retreat_columns<1>(f, left, v_rows, at, s, d, state_dot);
 }
 
 template <int kVecs>

@@ -10,6 +10,7 @@
 #include "cpu/bwd_intra-inl.h"
 #include "cpu/chunk_load-inl.h"
 #include "cpu/gate-inl.h"
+#include "cpu/prefetch.h"
 #include "cpu/transpose-inl.h"
 
 #if defined(KDA_CPU_CHUNK_BWD_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -28,8 +29,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct ChunkReplay {
   ChunkFactors f;
   ChunkCopies rows;  // q, k packed and normalised; alpha; rstd
-  float* kt_t;       // [k_pad][16]
-  float* kh_t;       // [k_pad][16]
   float* w;          // [16][ld_v]
   float* u;          // [16][ld_v]
   float* s_vk;       // [v_pad][ld_k], the state at its start
@@ -39,6 +38,7 @@ struct BackwardScratch {
   ChunkReplay chunk[kBlockChunks];
   float* snapshots;  // [blocks][G][v_pad][ld_k] states at block starts, when h_kv is absent
   float* d_vk;       // [G][v_pad][ld_k] gradient of the state
+  float* by_key;     // [k_pad][16] kt or kh transposed
   float* by_token;   // [v_pad][16]
   float* d_o;        // [16][ld_v] copy of the tensor's rows
   float* d_u;        // [16][ld_v]
@@ -69,14 +69,13 @@ inline BackwardScratch plan_backward(Planner* planner, const ChunkSizes& s, std:
   for (ChunkReplay& c : b.chunk) {
     c.f = plan_factors(planner, s.ld_k);
     c.rows = plan_copies(planner, s);
-    c.kt_t = planner->floats(s.k_pad * kChunk);
-    c.kh_t = planner->floats(s.k_pad * kChunk);
     c.w = planner->floats(kChunk * s.ld_v);
     c.u = planner->floats(kChunk * s.ld_v);
     c.s_vk = planner->floats(state_floats(s));
   }
   b.snapshots = planner->floats(snapshot_blocks * groups * state_floats(s));
   b.d_vk = planner->floats(groups * state_floats(s));
+  b.by_key = planner->floats(s.k_pad * kChunk);
   b.by_token = planner->floats(s.v_pad * kChunk);
   for (float** rows : {&b.d_o, &b.d_u, &b.x})
     *rows = planner->floats(kChunk * s.ld_v);
@@ -142,9 +141,9 @@ HWY_INLINE void replay_chunk(const BackwardTask& task, const HeadInputs& head, c
       left < static_cast<std::int64_t>(kChunk) ? static_cast<std::size_t>(left) : kChunk;
   const ChunkRows rows = load_chunk(head, gate, task.params->in, *task.p, s, t, count, c.rows, c.f);
   chunk_factors({c.rows.alpha, s.ld_k}, rows.q, rows.k, s.k_pad, c.f);
-  transpose(c.f.kt, s.ld_k, kChunk, s.k_pad, c.kt_t, kChunk);
-  transpose(c.f.kh, s.ld_k, kChunk, s.k_pad, c.kh_t, kChunk);
-  multiply({c.s_vk, s.ld_k}, s.v_pad, s.k, {c.kt_t, kChunk}, kChunk, {task.w.by_token, kChunk});
+  transpose(c.f.kt, s.ld_k, kChunk, s.k_pad, task.w.by_key, kChunk);
+  multiply({c.s_vk, s.ld_k}, s.v_pad, s.k, {task.w.by_key, kChunk}, kChunk,
+           {task.w.by_token, kChunk});
   transpose(task.w.by_token, kChunk, s.v_pad, kChunk, c.w, s.ld_v);
   solve_forward(c.f, s.v_pad, rows.v, {c.w, s.ld_v}, {c.u, s.ld_v});
   if (next != nullptr) {
@@ -197,6 +196,31 @@ HWY_INLINE void gate_rows_backward(const BackwardTask& task, const HeadInputs& h
   }
 }
 
+// What the next reverse step and the next block's replay will read, and what this step will write.
+HWY_INLINE Prefetcher upcoming_rows(const BackwardTask& task, const HeadInputs& head,
+                                    std::int64_t hv, std::int64_t t, std::size_t count) {
+  const ChunkSizes& s = task.s;
+  const ChunkBackwardParams& params = *task.params;
+  const std::int64_t row = task.seq.row;
+  const std::int64_t begin = task.seq.begin;
+  const auto chunk = static_cast<std::int64_t>(kChunk);
+  Prefetcher ahead;
+  ahead.add(rows_of(params.dv, row, begin, hv).from(t), count, s.v, true);
+  ahead.add(rows_of(params.dg, row, begin, hv).from(t), count, s.k, true);
+  ahead.add(rows_of(params.dq, row, begin, hv / task.p->dims.G()).from(t), count, s.k, true);
+  ahead.add(rows_of(params.dk, row, begin, hv / task.p->dims.G()).from(t), count, s.k, true);
+  if (t >= chunk) {
+    ahead.add(rows_of(params.d_o, row, begin, hv).from(t - chunk), kChunk, s.v);
+  }
+  if (t >= kStateBlockTokens) {
+    ahead.add(head.q.from(t - kStateBlockTokens), kChunk, s.k);
+    ahead.add(head.k.from(t - kStateBlockTokens), kChunk, s.k);
+    ahead.add(head.v.from(t - kStateBlockTokens), kChunk, s.v);
+    ahead.add(head.g.from(t - kStateBlockTokens), kChunk, s.k);
+  }
+  return ahead;
+}
+
 // The reverse step of one chunk; `d_vk` goes from its end to its start.
 HWY_INLINE void reverse_chunk(const BackwardTask& task, const HeadInputs& head,
                               const HeadGate& gate, std::int64_t hv, std::int64_t t,
@@ -207,6 +231,8 @@ HWY_INLINE void reverse_chunk(const BackwardTask& task, const HeadInputs& head,
   const std::int64_t left = task.seq.length - t;
   const std::size_t count =
       left < static_cast<std::int64_t>(kChunk) ? static_cast<std::size_t>(left) : kChunk;
+  Prefetcher ahead = upcoming_rows(task, head, hv, t, count);
+  const std::size_t lines = ahead.lines() / 6 + 1;
   float* scaled_do = w.left + kChunk * s.ld_v;
   if (params.d_o.defined()) {
     const Block d_o = block_of(rows_of(params.d_o, task.seq.row, task.seq.begin, hv).from(t), count,
@@ -221,13 +247,19 @@ HWY_INLINE void reverse_chunk(const BackwardTask& task, const HeadInputs& head,
     fill_rows(scaled_do, s.ld_v, kChunk, s.v_pad, 0.0F);
   }
 
-  multiply({d_vk, s.ld_k}, s.v_pad, s.k, {c.kh_t, kChunk}, kChunk, {w.by_token, kChunk});
+  ahead.advance(lines);
+  transpose(c.f.kh, s.ld_k, kChunk, s.k_pad, w.by_key, kChunk);
+  multiply({d_vk, s.ld_k}, s.v_pad, s.k, {w.by_key, kChunk}, kChunk, {w.by_token, kChunk});
   transpose(w.by_token, kChunk, s.v_pad, kChunk, w.d_u, s.ld_v);
+  ahead.advance(lines);
   solve_backward(c.f, s.v_pad, {scaled_do, s.ld_v}, {w.d_u, s.ld_v}, {w.x, s.ld_v},
                  {w.left, s.ld_v});
   triangle_gradients(w, c, s);
+  ahead.advance(lines);
   multiply({w.left, s.ld_v}, 2 * kChunk, s.v, {c.s_vk, s.ld_k}, s.k_pad, {w.from_s, s.ld_k});
+  ahead.advance(lines);
   multiply({c.u, s.ld_v}, kChunk, s.v, {d_vk, s.ld_k}, s.k_pad, {w.from_d, s.ld_k});
+  ahead.advance(lines);
   retreat_state(c.f, s.k_pad, {w.left, s.ld_v}, s.v_pad, c.s_vk, d_vk, w.state_dot);
 
   const std::size_t row = static_cast<std::size_t>(t % kStateBlockTokens);
@@ -236,6 +268,7 @@ HWY_INLINE void reverse_chunk(const BackwardTask& task, const HeadInputs& head,
                           c.rows.k, w.d_n,        w.p,
                           w.p_beta, w.from_s,     w.from_s + kChunk * s.ld_k,
                           w.from_d, w.state_dot};
+  ahead.advance(lines);
   intra_backward(in, {w.dq + row * s.ld_k, w.dk + row * s.ld_k, w.dg, w.row_k, add}, s.k_pad);
 
   for (std::size_t i = 0; i < count; ++i) {

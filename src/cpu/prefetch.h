@@ -61,7 +61,7 @@ class Prefetcher {
     std::size_t bytes;
     bool write;
   };
-  Stream streams_[8];
+  Stream streams_[12];
   std::size_t count_ = 0;
   std::size_t stream_ = 0;
   std::size_t row_ = 0;

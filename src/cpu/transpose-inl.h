@@ -45,9 +45,18 @@ inline HWY_NOINLINE void transpose(const float* src, std::size_t ld_src, std::si
                                    std::size_t cols, float* dst, std::size_t ld_dst) {
   const std::size_t rows4 = rows / 4 * 4;
   const std::size_t cols4 = cols / 4 * 4;
-  for (std::size_t j = 0; j < cols4; j += 4) {
+  // Square and tall sources (states) are read once, in order.
+  if (rows >= cols) {
     for (std::size_t i = 0; i < rows4; i += 4) {
-      transpose_4x4(src + i * ld_src + j, ld_src, dst + j * ld_dst + i, ld_dst);
+      for (std::size_t j = 0; j < cols4; j += 4) {
+        transpose_4x4(src + i * ld_src + j, ld_src, dst + j * ld_dst + i, ld_dst);
+      }
+    }
+  } else {
+    for (std::size_t j = 0; j < cols4; j += 4) {
+      for (std::size_t i = 0; i < rows4; i += 4) {
+        transpose_4x4(src + i * ld_src + j, ld_src, dst + j * ld_dst + i, ld_dst);
+      }
     }
   }
   for (std::size_t i = 0; i < rows; ++i) {
