@@ -122,12 +122,13 @@ int print_tensors(const io::SafetensorsFile& file) {
   int bad = 0;
   for (const std::string& name : file.names()) {
     const io::StTensor& tensor = file.info(name);
-    std::string shape;
+    std::string shape = "[";
     for (std::int64_t extent : tensor.shape) {
-      shape += (shape.empty() ? "" : "x") + std::to_string(extent);
+      if (shape.size() > 1) shape += 'x';
+      shape += std::to_string(extent);
     }
-    std::vector<std::string> row{io::escaped(name), std::string(io::name_of(tensor.dtype)),
-                                 "[" + shape + "]"};
+    shape += ']';
+    std::vector<std::string> row{io::escaped(name), std::string(io::name_of(tensor.dtype)), shape};
     row[0] = row[0].substr(1, row[0].size() - 2);
     if (is_float(tensor.dtype)) {
       const TensorSummary s = summary_of(tensor);

@@ -14,6 +14,7 @@
 #include "cli/console.h"
 #include "cli/self_test.h"
 #include "kda/backend.h"
+#include "kda/cpu_info.h"
 #include "model/causal_lm.h"
 #include "model/cost.h"
 #include "train/process_memory.h"
@@ -75,8 +76,8 @@ int run_doctor(int threads) {
   binding::set_num_threads(threads);
   row("kda", std::string(kVersion) + ", commit " + kCommit + ", " + kBuildType + ", " + kCompiler);
   row("torch", std::string(kTorchVersion) + ", CPU capability " + at::get_cpu_capability());
-  row("cpu",
-      cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) + " logical cores");
+  row("cpu", cpu_model() + ", " + std::to_string(std::thread::hardware_concurrency()) +
+                 " logical cores, SIMD target " + cpu_simd_target());
   row("threads", std::to_string(binding::num_threads()) + " in effect (" +
                      environment("OMP_NUM_THREADS") + ", --threads " + std::to_string(threads) +
                      ")");

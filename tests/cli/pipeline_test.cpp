@@ -236,8 +236,8 @@ TEST(Pipeline, Ckpt_LsInspectVerify) {
 TEST(Pipeline, Doctor_IsWell) {
   const ProgramResult result = kda({"doctor", "--threads", "1"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
-  for (const char* part :
-       {"torch", "threads        1 in effect", "backends", "memory", "self-test", "all well"}) {
+  for (const char* part : {"torch", "threads        1 in effect", "SIMD target", "backends",
+                           "memory", "self-test", "all well"}) {
     EXPECT_TRUE(holds(result.out, part)) << part << "\n" << result.out;
   }
 }
