@@ -25,6 +25,7 @@ namespace sp = sentencepiece;
 constexpr std::size_t kMaxLineBytes = 4096;
 // Sums of probabilities are cut into this many parts, whatever the machine: part of the format.
 constexpr int kTrainerThreads = 4;
+constexpr std::size_t kFewLines = 1000;
 constexpr int kBytePieces = 256;
 
 [[noreturn]] void refuse(const std::string& text) {
@@ -239,10 +240,11 @@ class Alphabet {
   bool limited_by_room_ = false;
 };
 
-/// Hands the lines to the library, cut at characters outside the alphabet.
+/// Hands the lines to the library, cut at characters outside the alphabet, `rounds` times.
 class LineIterator final : public sp::SentenceIterator {
  public:
-  LineIterator(const Lines& lines, const Alphabet& alphabet) : lines_(lines), alphabet_(alphabet) {
+  LineIterator(const Lines& lines, const Alphabet& alphabet, std::size_t rounds)
+      : lines_(lines), alphabet_(alphabet), rounds_(rounds) {
     Next();
   }
   bool done() const override { return done_; }
@@ -251,8 +253,11 @@ class LineIterator final : public sp::SentenceIterator {
     while (value_.empty()) {
       if (rest_.empty()) {
         if (index_ == lines_.size()) {
-          done_ = true;
-          return;
+          if (--rounds_ == 0) {
+            done_ = true;
+            return;
+          }
+          index_ = 0;
         }
         rest_ = lines_[index_++];
       }
@@ -271,6 +276,7 @@ class LineIterator final : public sp::SentenceIterator {
  private:
   const Lines& lines_;
   const Alphabet& alphabet_;
+  std::size_t rounds_;
   std::size_t index_ = 0;
   std::string_view rest_;
   std::string value_;
@@ -337,7 +343,12 @@ TokenizerTrainResult train_tokenizer(const DocumentFeed& documents,
   normalizer.set_name("identity");
   normalizer.set_add_dummy_prefix(false);
   normalizer.set_remove_extra_whitespaces(false);
-  LineIterator iterator(corpus.lines, alphabet);
+  // The unigram trainer drops pieces that it expects less than 0.5 times, and aborts the process
+  // when none is left, as happens with a few words of text. Repetition keeps all ratios as they
+  // are.
+  const bool repeat = options.model == TokenizerModel::kUnigram && corpus.lines.size() < kFewLines;
+  LineIterator iterator(corpus.lines, alphabet,
+                        repeat ? (kFewLines + corpus.lines.size() - 1) / corpus.lines.size() : 1);
   const auto status = sp::SentencePieceTrainer::Train(trainer_spec(options), normalizer, &iterator,
                                                       &result.model_bytes);
   if (!status.ok()) {

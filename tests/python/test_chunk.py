@@ -127,6 +127,8 @@ def test_gradients_equal_autograd_of_definition(
     backend: str, data: st.DataObject, parts: str
 ) -> None:
     call = data.draw(calls(served_dtypes(backend, torch.float64, torch.float32), 70))
+    if call.q.shape[1] == 0:
+        hypothesis.reject()  # the definition's output depends on nothing then
     check_gradients(call, backend, use_o=parts != "state", use_state=parts != "o")
 
 
