@@ -76,9 +76,7 @@ def load() -> Path:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(
-            "kda: the operator needs torch (`make setup` installs it)"
-        ) from error
+        raise ImportError("kda: the operator needs torch (`make setup` installs it)") from error
 
     path = find()
     _load_file(path)

@@ -64,9 +64,7 @@ class BackendChoice:
     def __str__(self) -> str:
         lines = [f"backend: {self.chosen or 'none can serve this call'}"]
         for verdict in self.verdicts:
-            lines.append(
-                f"  {verdict.backend}: {verdict.reason or 'can serve this call'}"
-            )
+            lines.append(f"  {verdict.backend}: {verdict.reason or 'can serve this call'}")
         return "\n".join(lines)
 
 
@@ -97,11 +95,8 @@ def explain(
     for hint in ("disable_recompute", "return_intermediate_states"):
         kwargs.pop(hint, None)
     options = native_options("explain", **kwargs)
-    chosen, names, available, reasons = torch.ops.kda.explain(
-        op, q, k, v, g, beta, **options
-    )
+    chosen, names, available, reasons = torch.ops.kda.explain(op, q, k, v, g, beta, **options)
     verdicts = tuple(
-        BackendVerdict(*verdict)
-        for verdict in zip(names, available, reasons, strict=True)
+        BackendVerdict(*verdict) for verdict in zip(names, available, reasons, strict=True)
     )
     return BackendChoice(chosen or None, verdicts)
