@@ -114,17 +114,21 @@ def gate(
 
 
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
-    """RMS of the difference over the RMS of what is expected; inf for a wrong shape or NaN."""
+    """RMS of the difference over the RMS of what is expected; inf for a wrong shape or NaN.
+
+    A difference below what the arithmetic resolves of numbers around one counts as none.
+    """
     if actual.shape != expected.shape:
         return math.inf
     if actual.numel() == 0:
         return 0.0
+    floor = 1e-12 if actual.dtype == torch.float64 else 1e-6
     actual, expected = actual.detach().double(), expected.detach().double()
     difference = actual - expected
     if not difference.isfinite().all():
         return math.inf
     rms = difference.square().mean().sqrt()
-    return float(rms / (expected.square().mean().sqrt() + 1e-30)) if rms > 1e-12 else 0.0
+    return float(rms / (expected.square().mean().sqrt() + 1e-30)) if rms > floor else 0.0
 
 
 def make_call(
