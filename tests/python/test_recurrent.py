@@ -11,14 +11,14 @@ import kda
 from oracle import TOLERANCE, Call, definition, make_call, relative_error
 
 
-@hypothesis.settings(max_examples=40)
+@pytest.mark.parametrize("gate_kind", ["ready", "standard", "bounded", "bounded_unit"])
+@pytest.mark.parametrize("beta_kind", ["ready", "logit", "negative"])
+@hypothesis.settings(max_examples=8)
 @hypothesis.given(
     seed=st.integers(0, 2**20),
     shape=st.tuples(*[st.integers(1, n) for n in (2, 6, 2, 3, 19, 19)]),
     lengths=st.none() | st.lists(st.integers(0, 5), min_size=1, max_size=4),
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
-    gate_kind=st.sampled_from(["ready", "standard", "bounded", "bounded_unit"]),
-    beta_kind=st.sampled_from(["ready", "logit", "negative"]),
     flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
 def test_equals_definition(seed, shape, lengths, dtype, gate_kind, beta_kind, flags) -> None:
@@ -218,6 +218,29 @@ def test_states_of_every_token_out_of_place(lengths, two_dimensional: bool) -> N
     )
     assert none is None
     assert relative_error(only_o, o) < 1e-12
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_skipped_slots_out_of_place_start_from_zero(wanted: bool) -> None:
+    """A negative slot, and a row with no accepted token."""
+    call = pool_call(2)
+    pool = torch.randn(8, 4, 6, 5, dtype=torch.float64)
+    for slots, accepted, picked in (
+        (torch.tensor([-1, 6, -1]), None, [-1, 6, -1]),
+        (torch.tensor([[7, 2], [-1, 5], [0, 1]]), torch.tensor([0, 1, 2]), [-1, -1, 1]),
+    ):
+        o, states = kda.fused_recurrent_kda_fwd(
+            *call.tensors(),
+            initial_state=pool,
+            ssm_state_indices=slots,
+            num_accepted_tokens=accepted,
+            inplace_final_state=False,
+            output_final_state=wanted,
+        )
+        expected_o, expected = definition_from(call, start_state(pool, picked))
+        assert relative_error(o, expected_o) < 1e-12
+        if wanted:
+            assert relative_error(states[1::2], expected) < 1e-12
 
 
 def test_empty_sequence_keeps_its_slot() -> None:
