@@ -3,7 +3,6 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -18,6 +17,7 @@
 #include "model/block.h"
 #include "model/cross_entropy.h"
 #include "model/init.h"
+#include "model/linear.h"
 #include "model/new_parameter.h"
 #include "model/rms_norm.h"
 #include "model/tensors.h"
@@ -101,7 +101,7 @@ struct CausalLM::Impl {
 
   // f32 products also in bf16 models: bf16 logits tie too often for a stable greedy choice.
   at::Tensor logits_of(const at::Tensor& hidden_rows) const {
-    return at::mm(hidden_rows.to(head.scalar_type()), head.t());
+    return product_forward(hidden_rows.to(head.scalar_type()), head);
   }
 };
 
@@ -110,6 +110,11 @@ namespace {
 Sequences checked_sequences(const PackedIds& packed, const CausalLM& model) {
   check(packed, model.config().vocab_size);
   return {packed.boundaries(), model.device()};
+}
+
+void check_not_empty(const PackedIds& packed) {
+  if (packed.num_tokens() > 0) return;
+  throw Error(ErrorCode::kInvalidArgument, "ids: expected at least one token, got none");
 }
 
 void check_targets(const PackedIds& packed, const at::Tensor& targets) {
@@ -177,6 +182,7 @@ std::int64_t CausalLM::num_parameters() const {
 LossOutput CausalLM::loss(const PackedIds& packed, const at::Tensor& targets,
                           const ForwardOptions& options) const {
   const Sequences sequences = checked_sequences(packed, *this);
+  check_not_empty(packed);
   check_targets(packed, targets);
   const at::Tensor flat = targets.contiguous().flatten();
   const at::Tensor hidden = impl_->hidden(packed, sequences, {}, options);
@@ -186,6 +192,7 @@ LossOutput CausalLM::loss(const PackedIds& packed, const at::Tensor& targets,
 at::Tensor CausalLM::token_losses(const PackedIds& packed, const at::Tensor& targets) const {
   const c10::NoGradGuard no_grad;
   const Sequences sequences = checked_sequences(packed, *this);
+  check_not_empty(packed);
   check_targets(packed, targets);
   const at::Tensor hidden = impl_->hidden(packed, sequences, {}, {});
   return cross_entropy_each(hidden, impl_->head, targets.contiguous().flatten());
@@ -194,6 +201,7 @@ at::Tensor CausalLM::token_losses(const PackedIds& packed, const at::Tensor& tar
 at::Tensor CausalLM::logits(const PackedIds& packed, const ForwardOptions& options) const {
   const c10::NoGradGuard no_grad;
   const Sequences sequences = checked_sequences(packed, *this);
+  check_not_empty(packed);
   return impl_->logits_of(impl_->hidden(packed, sequences, {}, options));
 }
 

@@ -42,31 +42,19 @@ std::vector<std::int64_t> counted_positions(const at::Tensor& targets, std::int6
   return positions;
 }
 
-// Losses of the rows [rows] in the island type; with `gradient` the logits become
-// softmax - onehot.
 at::Tensor reduce_rows(at::Tensor& logits, const at::Tensor& targets, bool gradient) {
-  const at::ScalarType island = island_type_of(logits.scalar_type());
-  const at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(island));
-  if (logits.is_cpu()) {
-    CrossEntropyRows args;
-    args.storage = dtype_of(logits);
-    args.rows = logits.size(0);
-    args.vocab = logits.size(1);
-    args.logits = logits.mutable_data_ptr();
-    args.targets = targets.const_data_ptr<std::int64_t>();
-    args.gradient = gradient;
-    args.losses = losses.mutable_data_ptr();
-    cross_entropy_rows(args);
-    return losses;
-  }
-  const at::Tensor index = targets.to(logits.device()).unsqueeze(1);
-  at::Tensor log_p = at::log_softmax(logits.to(island), 1);
-  losses.copy_(log_p.gather(1, index).squeeze(1).neg());
-  if (gradient) {
-    log_p.exp_();
-    log_p.scatter_add_(1, index, at::zeros(index.sizes(), log_p.options()).sub_(1));
-    logits.copy_(log_p);
-  }
+  if (!logits.is_cpu()) return reduce_loss_rows_composed(logits, targets, gradient);
+  const at::Tensor losses =
+      at::empty({logits.size(0)}, logits.options().dtype(island_type_of(logits.scalar_type())));
+  CrossEntropyRows args;
+  args.storage = dtype_of(logits);
+  args.rows = logits.size(0);
+  args.vocab = logits.size(1);
+  args.logits = logits.mutable_data_ptr();
+  args.targets = targets.const_data_ptr<std::int64_t>();
+  args.gradient = gradient;
+  args.losses = losses.mutable_data_ptr();
+  cross_entropy_rows(args);
   return losses;
 }
 
@@ -152,6 +140,18 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
 };
 
 }  // namespace
+
+at::Tensor reduce_loss_rows_composed(at::Tensor& logits, const at::Tensor& targets, bool gradient) {
+  const at::Tensor index = targets.to(logits.device()).unsqueeze(1);
+  at::Tensor log_p = at::log_softmax(logits.to(island_type_of(logits.scalar_type())), 1);
+  const at::Tensor losses = log_p.gather(1, index).squeeze(1).neg();
+  if (gradient) {
+    log_p.exp_();
+    log_p.scatter_add_(1, index, at::zeros(index.sizes(), log_p.options()).sub_(1));
+    logits.copy_(log_p);
+  }
+  return losses;
+}
 
 std::int64_t loss_slice_tokens(std::int64_t vocab_size) {
   constexpr std::int64_t kSliceElements = 2 << 20;  // 8 MiB of f32 logits: the third-level cache

@@ -23,6 +23,11 @@ at::Tensor cross_entropy_sum(const at::Tensor& hidden, const at::Tensor& head,
 at::Tensor cross_entropy_each(const at::Tensor& hidden, const at::Tensor& head,
                               const at::Tensor& targets);
 
+/// One slice from torch's operators, on other devices: losses of the rows of logits; with
+/// `gradient` the logits become softmax - onehot. Every target is in range. The host kernel does
+/// the same.
+at::Tensor reduce_loss_rows_composed(at::Tensor& logits, const at::Tensor& targets, bool gradient);
+
 /// How many targets count.
 std::int64_t count_targets(const at::Tensor& targets);
 

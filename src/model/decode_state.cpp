@@ -44,17 +44,20 @@ std::vector<std::int64_t> shape_of(const at::Tensor& tensor) { return tensor.siz
   throw Error(ErrorCode::kInvalidArgument, "decode state " + path + ": " + why);
 }
 
-// Reads one tensor of the file into `target`, whose shape and type it must have.
-void read_into(const io::SafetensorsFile& file, const std::string& name, at::Tensor& target) {
+// Reads one tensor of the file, which must be `like` with `rows` rows: checked before memory is
+// taken, since the file may claim anything.
+at::Tensor read_like(const io::SafetensorsFile& file, const std::string& name,
+                     const at::Tensor& like, std::int64_t rows) {
   const io::StTensor& stored = file.info(name);
-  const auto wanted = target.scalar_type() == at::kDouble ? io::StDtype::kF64 : io::StDtype::kF32;
-  if (stored.dtype != wanted || stored.shape != shape_of(target)) {
-    refuse(file.what(), name + " does not fit this model: expected " + shape_text(target) + " " +
-                            std::string(io::name_of(wanted)));
+  const auto wanted = like.scalar_type() == at::kDouble ? io::StDtype::kF64 : io::StDtype::kF32;
+  std::vector<std::int64_t> shape = shape_of(like);
+  shape[0] = rows;
+  if (stored.dtype != wanted || stored.shape != shape) {
+    refuse(file.what(), name + " does not fit this model");
   }
-  const at::Tensor host = at::empty(target.sizes(), target.options().device(at::kCPU));
+  const at::Tensor host = at::empty(shape, like.options().device(at::kCPU));
   std::memcpy(host.mutable_data_ptr(), stored.data.data(), stored.data.size());
-  target.copy_(host);
+  return host.to(like.device());
 }
 
 }  // namespace
@@ -162,11 +165,14 @@ DecodeState DecodeState::load(const std::string& path, const CausalLM& model) {
   if (lengths.dtype != io::StDtype::kI64 || lengths.shape.size() != 1) {
     refuse(path, "lengths is not an I64 vector");
   }
-  DecodeState state = model.new_state(lengths.shape[0]);
+  const std::int64_t rows = lengths.shape[0];
+  DecodeState state = model.new_state(0);
+  state.lengths_.resize(static_cast<std::size_t>(rows));
   std::memcpy(state.lengths_.data(), lengths.data.data(), lengths.data.size());
   for (std::size_t i = 0; i < state.layers_.size(); ++i) {
-    read_into(file, state_name(i), state.layers_[i].state_kv);
-    read_into(file, window_name(i), state.layers_[i].conv_window);
+    LayerState& layer = state.layers_[i];
+    layer.state_kv = read_like(file, state_name(i), layer.state_kv, rows);
+    layer.conv_window = read_like(file, window_name(i), layer.conv_window, rows);
   }
   return state;
 }

@@ -62,9 +62,10 @@ struct GatedNormFunction : torch::autograd::Function<GatedNormFunction> {
   }
 };
 
-// Other devices: the same mathematics from torch operators.
-at::Tensor composed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
-                    double eps) {
+}  // namespace
+
+at::Tensor gated_norm_composed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
+                               double eps) {
   const at::ScalarType island = island_type_of(x.scalar_type());
   const at::Tensor wide = x.to(island);
   const at::Tensor rstd = at::rsqrt((wide * wide).mean(-1, /*keepdim=*/true) + eps);
@@ -72,11 +73,9 @@ at::Tensor composed(const at::Tensor& x, const at::Tensor& gate, const at::Tenso
   return (wide * rstd * gain * open).flatten(1).to(x.scalar_type());
 }
 
-}  // namespace
-
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
                       double eps) {
-  if (!x.is_cpu()) return composed(x, gate, gain, eps);
+  if (!x.is_cpu()) return gated_norm_composed(x, gate, gain, eps);
   return GatedNormFunction::apply(x, gate, gain, eps);
 }
 

@@ -1,10 +1,12 @@
 #include "model/linear.h"
 
 #include <ATen/cpu/Utils.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/kernels/small_product.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -66,6 +68,30 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+// A few rows against a large matrix cost the time of reading it; matrix libraries are made for many
+// rows and read it slower (or with one thread).
+bool is_small(const at::Tensor& x, const at::Tensor& weight) {
+  return x.is_cpu() && x.size(0) > 0 && x.size(0) <= kSmallProductRows &&
+         weight.scalar_type() == at::kFloat && x.scalar_type() != at::kDouble &&
+         has_unit_rows(weight);
+}
+
+at::Tensor small(const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor rows = x.to(at::kFloat).contiguous();
+  const at::Tensor y = at::empty({x.size(0), weight.size(0)}, rows.options());
+  SmallProduct args;
+  args.rows = rows.size(0);
+  args.in = rows.size(1);
+  args.out = weight.size(0);
+  args.x = rows.const_data_ptr<float>();
+  args.x_stride = rows.stride(0);
+  args.weight = weight.const_data_ptr<float>();
+  args.weight_stride = weight.stride(0);
+  args.y = y.mutable_data_ptr<float>();
+  small_product(args);
+  return y.to(x.scalar_type());
+}
+
 }  // namespace
 
 bool has_native_bf16_products(const at::Device& device) {
@@ -82,6 +108,7 @@ bool has_native_bf16_products(const at::Device& device) {
 }
 
 at::Tensor product_forward(const at::Tensor& x, const at::Tensor& weight) {
+  if (is_small(x, weight)) return small(x, weight);
   if (x.scalar_type() == weight.scalar_type()) return at::mm(x, weight.t());
   if (has_native_bf16_products(x.device())) return at::mm(x, weight.to(x.scalar_type()).t());
   return at::mm(x.to(weight.scalar_type()), weight.t()).to(x.scalar_type());

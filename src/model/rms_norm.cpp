@@ -86,19 +86,18 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   }
 };
 
-// Other devices: the same mathematics from torch operators.
-NormedSum composed(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
-                   double eps, DType activation) {
+}  // namespace
+
+NormedSum add_rms_norm_composed(const at::Tensor& residual, const at::Tensor& delta,
+                                const at::Tensor& gain, double eps, DType activation) {
   const at::Tensor sum = delta.defined() ? residual + delta.to(residual.scalar_type()) : residual;
   const at::Tensor rstd = at::rsqrt((sum * sum).mean(-1, /*keepdim=*/true) + eps);
   return {sum, (sum * rstd * gain).to(scalar_type_of(activation))};
 }
 
-}  // namespace
-
 NormedSum add_rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
                        double eps, DType activation) {
-  if (!residual.is_cpu()) return composed(residual, delta, gain, eps, activation);
+  if (!residual.is_cpu()) return add_rms_norm_composed(residual, delta, gain, eps, activation);
   const variable_list out = AddRmsNormFunction::apply(residual, given(delta), gain, eps,
                                                       static_cast<std::int64_t>(activation));
   if (delta.defined()) return {out[0], out[1]};

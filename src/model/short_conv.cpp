@@ -1,10 +1,10 @@
 #include "model/short_conv.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -81,42 +81,71 @@ void advance_window(const at::Tensor& x, std::span<const std::int64_t> cu, at::T
   }
 }
 
-// Other devices: the same mathematics from torch operators, sequence by sequence.
-at::Tensor composed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens,
-                    at::Tensor* window) {
+// The convolution before SiLU, from torch's operators. A tap reaches over a boundary where the
+// token's place in its sequence is smaller than the tap's distance; such terms are masked.
+at::Tensor masked_taps(const at::Tensor& wide, const at::Tensor& weight,
+                       const at::Tensor& cu_seqlens) {
   const auto cu = host_span(cu_seqlens);
-  const at::ScalarType island = island_type_of(x.scalar_type());
   const std::int64_t width = weight.size(-1);
-  const at::Tensor wide = x.to(island);
-  std::vector<at::Tensor> parts;
+  std::vector<std::int64_t> places;
   for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
-    const std::int64_t count = cu[n + 1] - cu[n];
-    if (count == 0) continue;
-    at::Tensor row;
-    if (window != nullptr) row = window->select(0, static_cast<std::int64_t>(n));
-    const at::Tensor past = row.defined() ? row : at::zeros({width - 1, x.size(1)}, wide.options());
-    const at::Tensor rows = at::cat({past, wide.narrow(0, cu[n], count)});
-    at::Tensor z;
-    for (std::int64_t j = 0; j < width; ++j) {
-      const at::Tensor term = rows.narrow(0, j, count) * weight.select(2, j).squeeze(1);
-      z = z.defined() ? z + term : term;
-    }
-    parts.push_back(at::silu(z).to(x.scalar_type()));
-    if (row.defined()) row.copy_(rows.narrow(0, count, width - 1).clone());
+    for (std::int64_t t = cu[n]; t < cu[n + 1]; ++t)
+      places.push_back(t - cu[n]);
   }
-  return parts.empty() ? x.clone() : at::cat(parts);
+  const at::Tensor place = index_tensor(places, wide.device()).unsqueeze(1);
+  at::Tensor z = wide * weight.select(2, width - 1).squeeze(1);
+  for (std::int64_t back = 1; back < width; ++back) {
+    if (back >= wide.size(0)) break;
+    const at::Tensor shifted = at::cat(
+        {at::zeros({back, wide.size(1)}, wide.options()), wide.narrow(0, 0, wide.size(0) - back)});
+    const at::Tensor taps = weight.select(2, width - 1 - back).squeeze(1);
+    z = z + shifted * taps * place.ge(back).to(wide.scalar_type());
+  }
+  return z;
 }
 
 }  // namespace
 
+at::Tensor short_conv_composed(const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& cu_seqlens) {
+  const at::Tensor wide = x.to(island_type_of(x.scalar_type()));
+  return at::silu(masked_taps(wide, weight, cu_seqlens)).to(x.scalar_type());
+}
+
+at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& cu_seqlens, at::Tensor& window) {
+  // The windows become the first tokens of their sequences.
+  const auto cu = host_span(cu_seqlens);
+  const std::int64_t past = window.size(1);
+  const at::Tensor wide = x.to(window.scalar_type());
+  std::vector<at::Tensor> parts;
+  std::vector<std::int64_t> longer{0};
+  std::vector<std::int64_t> kept;
+  for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
+    const std::int64_t count = cu[n + 1] - cu[n];
+    parts.push_back(window.select(0, static_cast<std::int64_t>(n)));
+    parts.push_back(wide.narrow(0, cu[n], count));
+    for (std::int64_t t = 0; t < count; ++t)
+      kept.push_back(longer.back() + past + t);
+    longer.push_back(longer.back() + past + count);
+  }
+  const at::Tensor rows = at::cat(parts);
+  const at::Tensor z = masked_taps(rows, weight, index_tensor(longer));
+  for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
+    window.select(0, static_cast<std::int64_t>(n))
+        .copy_(rows.narrow(0, longer[n + 1] - past, past));
+  }
+  return at::silu(z.index_select(0, index_tensor(kept, x.device()))).to(x.scalar_type());
+}
+
 at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens) {
-  if (!x.is_cpu()) return composed(x, weight, cu_seqlens, nullptr);
+  if (!x.is_cpu()) return short_conv_composed(x, weight, cu_seqlens);
   return ShortConvFunction::apply(x, weight, cu_seqlens);
 }
 
 at::Tensor short_conv_cached(const at::Tensor& x_in, const at::Tensor& weight,
                              const at::Tensor& cu_seqlens, at::Tensor& window) {
-  if (!x_in.is_cpu()) return composed(x_in, weight, cu_seqlens, &window);
+  if (!x_in.is_cpu()) return short_conv_cached_composed(x_in, weight, cu_seqlens, window);
   const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
   const at::Tensor y = at::empty(x.sizes(), x.options());
   ShortConvForward args = arguments(x, weight, cu_seqlens);

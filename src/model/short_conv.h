@@ -20,4 +20,10 @@ at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::T
 at::Tensor short_conv_cached(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& cu_seqlens, at::Tensor& window);
 
+/// The same two from torch's operators: on other devices, and a second opinion in the tests.
+at::Tensor short_conv_composed(const at::Tensor& x, const at::Tensor& weight,
+                               const at::Tensor& cu_seqlens);
+at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& cu_seqlens, at::Tensor& window);
+
 }  // namespace kda::model

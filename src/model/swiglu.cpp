@@ -62,10 +62,14 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
 
 }  // namespace
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (gate.is_cpu()) return SwigluFunction::apply(gate, up);
+at::Tensor swiglu_composed(const at::Tensor& gate, const at::Tensor& up) {
   const at::ScalarType island = island_type_of(gate.scalar_type());
   return (at::silu(gate.to(island)) * up.to(island)).to(gate.scalar_type());
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  if (!gate.is_cpu()) return swiglu_composed(gate, up);
+  return SwigluFunction::apply(gate, up);
 }
 
 at::Tensor SwigluMlp::forward(const at::Tensor& x) const {

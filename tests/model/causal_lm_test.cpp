@@ -324,6 +324,7 @@ TEST(CausalLM_Refusals, DtypeIdsTargetsAndBounds) {
   refused({ids, {}}, index({1, 2}), "targets");
   refused({ids, {}}, index({1, 2, 61}), "targets");
   refused({ids, {}}, {}, "targets");
+  refused({index({}), {}}, index({}), "ids");
 }
 
 TEST(CausalLM_Observer, SeesEveryLayerAndFindsPoison) {

@@ -281,6 +281,60 @@ TEST(CrossEntropy_NonFinite, PoisonReachesTheLoss) {
   }
 }
 
+TEST(Linear_FewRows, EqualTheExactProduct) {
+  for (std::int64_t rows = 1; rows <= 9; ++rows) {
+    const at::Tensor x = random_tensor({rows, 101}, 60, at::kFloat);
+    const at::Tensor w = random_tensor({67, 101}, 61, at::kFloat);
+    const at::Tensor exact = x.to(at::kDouble).matmul(w.to(at::kDouble).t());
+    EXPECT_LT(max_difference(model::product_forward(x, w), exact), 5e-6) << rows;
+    const at::Tensor wide = random_tensor({rows, 150}, 62, at::kFloat);
+    EXPECT_TRUE(same_bits(model::product_forward(wide.narrow(1, 9, 101), w),
+                          model::product_forward(wide.narrow(1, 9, 101).contiguous(), w)));
+  }
+}
+
+// The forms for other devices, on the host.
+TEST(Composed_Layers, EqualTheKernels) {
+  const auto close = [](const at::Tensor& a, const at::Tensor& b) {
+    EXPECT_EQ(a.scalar_type(), b.scalar_type());
+    EXPECT_LT(max_difference(a, b), 1e-13);
+  };
+  const at::Tensor cu = document_bounds();
+  const at::Tensor x = random_tensor({141, 10}, 70);
+  const at::Tensor w = random_tensor({10, 1, 4}, 71);
+  close(model::short_conv_composed(x, w, cu), model::short_conv(x, w, cu));
+  at::Tensor one = random_tensor({6, 3, 10}, 72);
+  at::Tensor two = one.clone();
+  close(model::short_conv_cached_composed(x, w, cu, one), model::short_conv_cached(x, w, cu, two));
+  close(one, two);
+  const at::Tensor gate = random_tensor({141, 10}, 73);
+  const at::Tensor gain = random_tensor({5}, 74);
+  close(model::gated_norm_composed(x.view({141, 2, 5}), gate, gain, 1e-5),
+        model::gated_norm(x.view({141, 2, 5}), gate, gain, 1e-5));
+  close(model::swiglu_composed(x, gate), model::swiglu(x, gate));
+  const at::Tensor wide_gain = random_tensor({10}, 75);
+  const auto kernel = model::add_rms_norm(x, gate, wide_gain, 1e-5, DType::kF64);
+  const auto composed = model::add_rms_norm_composed(x, gate, wide_gain, 1e-5, DType::kF64);
+  close(composed.sum, kernel.sum);
+  close(composed.normed, kernel.normed);
+  EXPECT_EQ(model::add_rms_norm_composed(x.to(at::kFloat), {}, wide_gain.to(at::kFloat), 1e-5,
+                                         DType::kBF16)
+                .normed.scalar_type(),
+            at::kBFloat16);
+}
+
+TEST(Composed_Loss, EqualsTheKernel) {
+  const at::Tensor targets = index({3, 0, 16, 5});
+  const at::Tensor h = random_tensor({4, 6}, 76);
+  const at::Tensor head = random_tensor({17, 6}, 77) * 3;
+  at::Tensor a = h.clone().set_requires_grad(true);
+  torch::autograd::backward({model::cross_entropy_sum(a, head, targets)}, {});
+  at::Tensor logits = h.matmul(head.t());
+  const at::Tensor losses = model::reduce_loss_rows_composed(logits, targets, true);
+  EXPECT_LT(max_difference(losses, model::cross_entropy_each(h, head, targets)), 1e-13);
+  EXPECT_LT(max_difference(logits.matmul(head), a.grad()), 1e-12);
+}
+
 TEST(Threads_Reproducible, GradientsDoNotDependOnThem) {
   const at::Tensor cu = index({0, 700, 2000});
   const auto gradients = [&](int threads) {
