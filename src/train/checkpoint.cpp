@@ -66,14 +66,14 @@ void write_optimizer(const fs::path& path, const AdamW& optimizer, bool open_win
   writer.commit();
 }
 
-[[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kIo, text); }
+[[noreturn]] void fail_checkpoint(const std::string& text) { throw Error(ErrorCode::kIo, text); }
 
 void copy_into(at::Tensor target, const io::SafetensorsFile& file, const std::string& name) {
   const io::StTensor& source = file.info(name);
   const bool is_bytes = target.scalar_type() == at::kByte;
   if (source.dtype != (is_bytes ? io::StDtype::kU8 : io::StDtype::kF32) ||
       source.shape != target.sizes().vec()) {
-    fail(file.what() + ": " + name + ": dtype or shape differs from the model's");
+    fail_checkpoint(file.what() + ": " + name + ": dtype or shape differs from the model's");
   }
   std::memcpy(target.mutable_data_ptr(), source.data.data(), source.data.size());
 }
@@ -131,22 +131,23 @@ TrainerFile read_trainer_file(const fs::path& folder) {
   try {
     io::ConfigReader reader(json, "");
     if (const std::string format = reader.require_string("format"); format != "kda-trainer") {
-      fail("format: expected kda-trainer, got " + format);
+      fail_checkpoint("format: expected kda-trainer, got " + format);
     }
     if (const std::int64_t version = reader.require_int("version"); version != 1) {
-      fail("version: this program reads version 1, the file has " + std::to_string(version));
+      fail_checkpoint("version: this program reads version 1, the file has " +
+                      std::to_string(version));
     }
     file.tokenizer_sha256 = reader.require_string("tokenizer_sha256");
     file.vocab_size = reader.require_int("vocab_size", 1);
     file.dataset = reader.require_string("dataset");
     const io::Json* options = reader.raw("options");
     const io::Json* state = reader.raw("state");
-    if (options == nullptr || state == nullptr) fail("options or state is missing");
+    if (options == nullptr || state == nullptr) fail_checkpoint("options or state is missing");
     file.options = options_from_json(options->dump(), "options");
     file.state = state_from_json(*state, "state");
     reader.finish();
   } catch (const Error& error) {
-    fail(path.string() + ": " + error.what());
+    fail_checkpoint(path.string() + ": " + error.what());
   }
   return file;
 }
@@ -170,8 +171,8 @@ void restore_tensors(const fs::path& folder, const TrainerFile& file, model::Cau
     ++expected;
   }
   if (saved.names().size() != expected) {
-    fail(saved.what() + ": expected " + std::to_string(expected) + " tensors, got " +
-         std::to_string(saved.names().size()));
+    fail_checkpoint(saved.what() + ": expected " + std::to_string(expected) + " tensors, got " +
+                    std::to_string(saved.names().size()));
   }
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   at::Tensor rng = at::empty_like(generator.get_state());

@@ -13,7 +13,7 @@
 namespace kda::train {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_option(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
@@ -43,7 +43,7 @@ void read(io::ConfigReader& r, const char* key, Parsed& value) {
 
 void check_range(const char* key, double value, double low, double high, const char* expected) {
   if (!(value >= low && value <= high)) {
-    refuse(flag_of(key) + ": expected " + expected + ", got " + to_text(value));
+    refuse_option(flag_of(key) + ": expected " + expected + ", got " + to_text(value));
   }
 }
 
@@ -92,14 +92,14 @@ void parse_text(const std::string& text, const std::string&, std::string& value)
 void parse_text(const std::string& text, const std::string& flag, std::int64_t& value) {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size()) {
-    refuse(flag + ": expected a whole number, got '" + text + "'");
+    refuse_option(flag + ": expected a whole number, got '" + text + "'");
   }
 }
 
 void parse_text(const std::string& text, const std::string& flag, double& value) {
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
-    refuse(flag + ": expected a finite number, got '" + text + "'");
+    refuse_option(flag + ": expected a finite number, got '" + text + "'");
   }
 }
 
@@ -109,7 +109,7 @@ void parse_text(const std::string& text, const std::string& flag, bool& value) {
   } else if (text == "false" || text == "0" || text == "off") {
     value = false;
   } else {
-    refuse(flag + ": expected true or false, got '" + text + "'");
+    refuse_option(flag + ": expected true or false, got '" + text + "'");
   }
 }
 
@@ -136,26 +136,26 @@ void parse_text(const std::string& text, const std::string& flag, NonFinitePolic
       return;
     }
   }
-  refuse(flag + ": expected stop or skip:N with N > 0, got '" + text + "'");
+  refuse_option(flag + ": expected stop or skip:N with N > 0, got '" + text + "'");
 }
 
 void check_options(const TrainOptions& o) {
   const int budgets = (o.steps.value > 0) + (o.max_tokens.value > 0) + (o.epochs.value > 0);
-  if (budgets > 1) refuse("--steps, --max-tokens and --epochs exclude each other: give one");
-  if (budgets == 0) refuse("no budget: give one of --steps, --max-tokens, --epochs (> 0)");
-  if (o.data.empty()) refuse("--data: expected a folder or text file, got nothing");
-  if (o.tokenizer.empty()) refuse("--tokenizer: expected a tokenizer file, got nothing");
-  if (o.out.empty()) refuse("--out: expected a folder for the run, got nothing");
+  if (budgets > 1) refuse_option("--steps, --max-tokens and --epochs exclude each other: give one");
+  if (budgets == 0) refuse_option("no budget: give one of --steps, --max-tokens, --epochs (> 0)");
+  if (o.data.empty()) refuse_option("--data: expected a folder or text file, got nothing");
+  if (o.tokenizer.empty()) refuse_option("--tokenizer: expected a tokenizer file, got nothing");
+  if (o.out.empty()) refuse_option("--out: expected a folder for the run, got nothing");
   if (o.dtype == "fp16") {
     throw Error(ErrorCode::kUnsupported,
                 "--dtype: fp16 is not supported: products of decays and the recurrent state leave "
                 "its range (65504); use bf16 or fp32");
   }
   if (o.dtype != "fp32" && o.dtype != "bf16") {
-    refuse("--dtype: expected fp32 or bf16, got '" + o.dtype + "'");
+    refuse_option("--dtype: expected fp32 or bf16, got '" + o.dtype + "'");
   }
   if (o.backend != "auto" && o.backend != "cpu" && o.backend != "ref" && o.backend != "cuda") {
-    refuse("--backend: expected auto, cpu, ref or cuda, got '" + o.backend + "'");
+    refuse_option("--backend: expected auto, cpu, ref or cuda, got '" + o.backend + "'");
   }
   const auto count = [](const char* key, std::int64_t value, std::int64_t low, std::int64_t high) {
     check_range(
@@ -224,8 +224,9 @@ TrainOptions merge_for_resume(const TrainOptions& saved, const TrainOptions& giv
     const std::string was = to_text(field);
     if (asked == was) return;
     if (info.on_resume == OnResume::kFixed) {
-      refuse(flag_of(info.key) + ": the run was started with '" + was + "', got '" + asked +
-             "'; a resumed run keeps it (drop the flag, or start a new run with --init-from)");
+      refuse_option(
+          flag_of(info.key) + ": the run was started with '" + was + "', got '" + asked +
+          "'; a resumed run keeps it (drop the flag, or start a new run with --init-from)");
     }
     if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
       if (std::string_view(info.key) == "sample_prompt") field = given.sample_prompt;

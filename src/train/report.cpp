@@ -8,14 +8,14 @@
 namespace kda::train {
 namespace {
 
-std::string format(const char* pattern, double value) {
+std::string printf_text(const char* pattern, double value) {
   char buffer[64];
   std::snprintf(buffer, sizeof buffer, pattern, value);
   return buffer;
 }
 
 std::string z_text(const std::optional<double>& z) {
-  return z ? format(" (z %+.1f)", *z) : std::string();
+  return z ? printf_text(" (z %+.1f)", *z) : std::string();
 }
 
 std::string step_of(std::int64_t step, std::int64_t total) {
@@ -34,35 +34,38 @@ std::string console_line(const StepRecord& r) {
   if (r.skipped) {
     line += " | SKIPPED: " + r.why_skipped;
   } else {
-    line += format(" | loss %.4f", r.loss) + format(" ema %.4f", r.loss_ema) + z_text(r.loss_z);
-    line += format(" | gn %.2f", r.grad_norm) + z_text(r.grad_z);
+    line += printf_text(" | loss %.4f", r.loss) + printf_text(" ema %.4f", r.loss_ema) +
+            z_text(r.loss_z);
+    line += printf_text(" | gn %.2f", r.grad_norm) + z_text(r.grad_z);
   }
-  line += format(" | lr %.2e", r.lr);
-  line += format(" | %.0f ms", r.step_ms) + " | " + short_count(r.tokens_per_second) + " tok/s";
+  line += printf_text(" | lr %.2e", r.lr);
+  line +=
+      printf_text(" | %.0f ms", r.step_ms) + " | " + short_count(r.tokens_per_second) + " tok/s";
   line += " | rss " + short_bytes(static_cast<double>(r.resident_bytes));
-  line += format(" | ep %.2f", r.epoch);
+  line += printf_text(" | ep %.2f", r.epoch);
   line += " | eta " + short_duration(r.eta_seconds);
   return line;
 }
 
 std::string console_line(const EvalRecord& r) {
-  std::string line = step_of(r.step, r.total_steps) + format(" | held-out loss %.4f", r.loss);
-  if (r.bits_per_byte > 0) line += format(" | %.4f bits/byte", r.bits_per_byte);
+  std::string line = step_of(r.step, r.total_steps) + printf_text(" | held-out loss %.4f", r.loss);
+  if (r.bits_per_byte > 0) line += printf_text(" | %.4f bits/byte", r.bits_per_byte);
   line += " | " + short_count(static_cast<double>(r.targets)) + " tokens";
-  line += r.best ? " | best so far"
-                 : format(" | best %.4f", r.best_loss) + " at step " + std::to_string(r.best_step);
-  line += format(" | %.1f s", r.seconds);
+  line +=
+      r.best ? " | best so far"
+             : printf_text(" | best %.4f", r.best_loss) + " at step " + std::to_string(r.best_step);
+  line += printf_text(" | %.1f s", r.seconds);
   return line;
 }
 
 std::string console_line(const SaveRecord& r) {
   return "saved " + r.folder + " (" + short_bytes(static_cast<double>(r.bytes)) + ", " +
-         format("%.1f s", r.seconds) + (r.best ? ", best)" : ")");
+         printf_text("%.1f s", r.seconds) + (r.best ? ", best)" : ")");
 }
 
 std::string console_line(const ProgressRecord& r) {
   const double share = r.total > 0 ? 100.0 * r.done / r.total : 100.0;
-  std::string line = r.phase + format(" %3.0f%%", share);
+  std::string line = r.phase + printf_text(" %3.0f%%", share);
   line += r.bytes ? " | " + short_bytes(r.done) + "/" + short_bytes(r.total)
                   : " | " + short_count(r.done) + "/" + short_count(r.total);
   if (r.seconds > 0.05 && r.done > 0) {

@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".tmp-";
 constexpr const char* kBestName = "best.json";
 
-[[noreturn]] void fail(const std::string& text) { throw Error(ErrorCode::kIo, text); }
+[[noreturn]] void fail_folder(const std::string& text) { throw Error(ErrorCode::kIo, text); }
 
 std::optional<std::int64_t> parse_number(std::string_view text) {
   std::int64_t value = 0;
@@ -115,7 +115,7 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& run, bool verify)
     }
   }
   if (status && status != std::errc::no_such_file_or_directory) {
-    fail("cannot read folder " + run.string() + ": " + status.message());
+    fail_folder("cannot read folder " + run.string() + ": " + status.message());
   }
   std::sort(list.begin(), list.end(),
             [](const auto& a, const auto& b) { return a.point > b.point; });
@@ -147,7 +147,7 @@ std::optional<BestCheckpoint> read_best(const fs::path& run) {
     best.heldout_loss = reader.require_number("heldout_loss");
     reader.finish();
   } catch (const Error& error) {
-    fail(path.string() + ": " + error.what());
+    fail_folder(path.string() + ": " + error.what());
   }
   return best;
 }
@@ -169,7 +169,7 @@ CheckpointFolder resolve_checkpoint(const fs::path& given,
     CheckpointFolder folder{path, {}, checkpoint_faults(path)};
     folder.point = parse_folder_name(path.filename().string()).value_or(RunPoint{});
     if (!folder.faults.empty())
-      fail("broken checkpoint " + path.string() + ": " + folder.faults[0]);
+      fail_folder("broken checkpoint " + path.string() + ": " + folder.faults[0]);
     return folder;
   };
   if (fs::exists(name / io::kManifestName)) return checked(name);
@@ -178,18 +178,19 @@ CheckpointFolder resolve_checkpoint(const fs::path& given,
   fs::path run = name;
   if (!fs::exists(name) && (leaf == "best" || leaf == "last")) run = name.parent_path();
   if (run.empty()) run = ".";
-  if (!fs::exists(run)) fail("no such checkpoint or run folder: " + name.string());
+  if (!fs::exists(run)) fail_folder("no such checkpoint or run folder: " + name.string());
   if (parse_folder_name(leaf)) {
-    fail("broken checkpoint " + name.string() + ": manifest.json is missing");
+    fail_folder("broken checkpoint " + name.string() + ": manifest.json is missing");
   }
   if (run != name && leaf == "best") {
     const auto best = read_best(run);
-    if (!best) fail(run.string() + " has no best checkpoint (no held-out loss was measured)");
+    if (!best)
+      fail_folder(run.string() + " has no best checkpoint (no held-out loss was measured)");
     return checked(run / folder_name({best->step, 0}));
   }
   if (auto last = last_checkpoint(run, on_broken)) return *last;
-  fail("no sound checkpoint in " + run.string() +
-       " (expected step-* folders with a manifest.json, as `kda train` writes them)");
+  fail_folder("no sound checkpoint in " + run.string() +
+              " (expected step-* folders with a manifest.json, as `kda train` writes them)");
 }
 
 std::int64_t commit_checkpoint(
@@ -201,7 +202,7 @@ std::int64_t commit_checkpoint(
   std::int64_t bytes = 0;
   try {
     fs::remove_all(temporary);
-    if (!fs::create_directory(temporary)) fail("cannot create " + temporary.string());
+    if (!fs::create_directory(temporary)) fail_folder("cannot create " + temporary.string());
     const std::vector<std::string> files = fill(temporary);
     const io::Manifest manifest = io::write_manifest(temporary, kCheckpointKind, files, info);
     for (const io::ManifestEntry& entry : manifest.files) {
@@ -213,7 +214,7 @@ std::int64_t commit_checkpoint(
   } catch (const fs::filesystem_error& error) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
-    fail("cannot write checkpoint " + (run / name).string() + ": " + error.code().message());
+    fail_folder("cannot write checkpoint " + (run / name).string() + ": " + error.code().message());
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
@@ -239,7 +240,7 @@ std::vector<std::string> prune_checkpoints(const fs::path& run, std::int64_t kee
     std::error_code status;
     fs::rename(folder.path, aside, status);
     if (!status) fs::remove_all(aside, status);
-    if (status) fail("cannot remove " + folder.path.string() + ": " + status.message());
+    if (status) fail_folder("cannot remove " + folder.path.string() + ": " + status.message());
     removed.push_back(folder.path.filename().string());
   }
   return removed;
@@ -266,8 +267,8 @@ RunLock::RunLock(const fs::path& run) {
     char owner[32] = {};
     const ssize_t n = ::pread(fd_, owner, sizeof owner - 1, 0);
     ::close(fd_);
-    fail(run.string() + " is in use by another trainer" +
-         (n > 0 ? " (process " + std::string(owner) + ")" : std::string()));
+    fail_folder(run.string() + " is in use by another trainer" +
+                (n > 0 ? " (process " + std::string(owner) + ")" : std::string()));
   }
   const std::string self = std::to_string(::getpid());
   if (::ftruncate(fd_, 0) != 0 ||

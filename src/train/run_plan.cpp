@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t kDefaultWarmup = 64;
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_resume(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
@@ -41,16 +41,17 @@ std::optional<CheckpointFolder> find_resume(const fs::path& run, const TrainRequ
       last_checkpoint(run, [&](const CheckpointFolder& f) { tell_broken(reporter, f); });
   const bool any = !list_checkpoints(run, false).empty();
   if (mode == ResumeMode::kNo && any) {
-    refuse("--out: " + run.string() + " already holds a run" +
-           (last ? " (" + last->path.filename().string() + ")" : std::string()) + "; --resume " +
-           run.string() + " continues it, --overwrite replaces it, or choose another folder");
+    refuse_resume("--out: " + run.string() + " already holds a run" +
+                  (last ? " (" + last->path.filename().string() + ")" : std::string()) +
+                  "; --resume " + run.string() +
+                  " continues it, --overwrite replaces it, or choose another folder");
   }
   if (mode != ResumeMode::kNo && any && !last) {
     throw Error(ErrorCode::kIo, "--resume: every checkpoint in " + run.string() + " is broken");
   }
   if (mode == ResumeMode::kYes && !last) {
-    refuse("--resume: no checkpoint in " + run.string() +
-           " (--auto-resume starts a new run when there is none)");
+    refuse_resume("--resume: no checkpoint in " + run.string() +
+                  " (--auto-resume starts a new run when there is none)");
   }
   return last;
 }
@@ -61,11 +62,11 @@ text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
   if (!given) return own;
   text::Tokenizer other = text::Tokenizer::load(plan.options.tokenizer);
   if (other.info().sha256 != own.info().sha256) {
-    refuse("--tokenizer: the run was started with tokenizer " +
-           short_hash(io::to_hex(own.info().sha256)) + " (vocabulary " +
-           std::to_string(own.vocab_size()) + "), got " + plan.options.tokenizer + " = " +
-           short_hash(io::to_hex(other.info().sha256)) + " (vocabulary " +
-           std::to_string(other.vocab_size()) + ")");
+    refuse_resume("--tokenizer: the run was started with tokenizer " +
+                  short_hash(io::to_hex(own.info().sha256)) + " (vocabulary " +
+                  std::to_string(own.vocab_size()) + "), got " + plan.options.tokenizer + " = " +
+                  short_hash(io::to_hex(other.info().sha256)) + " (vocabulary " +
+                  std::to_string(other.vocab_size()) + ")");
   }
   return other;
 }
@@ -86,8 +87,8 @@ io::Json& field_of(io::Json& config, const std::string& path) {
         }
       }
       const std::string guess = io::nearest_word(path, known);
-      refuse("--set: the model config has no field '" + path + "'" +
-             (guess.empty() ? std::string() : "; did you mean " + guess + "?"));
+      refuse_resume("--set: the model config has no field '" + path + "'" +
+                    (guess.empty() ? std::string() : "; did you mean " + guess + "?"));
     }
     at = &(*at)[key];
     begin = end + 1;
@@ -103,7 +104,7 @@ model::KDAConfig with_changes(const model::KDAConfig& base,
   for (const std::string& change : changes) {
     const std::size_t equals = change.find('=');
     if (equals == std::string::npos || equals == 0) {
-      refuse("--set: expected key=value, got '" + change + "'");
+      refuse_resume("--set: expected key=value, got '" + change + "'");
     }
     io::Json& field = field_of(json, change.substr(0, equals));
     const std::string value = change.substr(equals + 1);
@@ -125,7 +126,7 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
   model::KDAConfig config;
   if (!o.model_config.empty()) {
     if (given.contains("preset"))
-      refuse("--preset and --model-config exclude each other: give one");
+      refuse_resume("--preset and --model-config exclude each other: give one");
     config = model::load_config(o.model_config);
   } else if (!o.init_from.empty() && !given.contains("preset")) {
     config = model::load_config((resolve_checkpoint(o.init_from).path / "config.json").string());
@@ -138,9 +139,9 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
   config.eos_id = tokenizer.eos_id;
   config.pad_id = tokenizer.pad_id;
   if (config.vocab_size < tokenizer.vocab_size) {
-    refuse("vocab_size: the model has " + std::to_string(config.vocab_size) +
-           " entries, the tokenizer " + o.tokenizer + " needs " +
-           std::to_string(tokenizer.vocab_size));
+    refuse_resume("vocab_size: the model has " + std::to_string(config.vocab_size) +
+                  " entries, the tokenizer " + o.tokenizer + " needs " +
+                  std::to_string(tokenizer.vocab_size));
   }
   config.validate();
   return config;
@@ -151,10 +152,10 @@ void check_init_from(const RunPlan& plan) {
   const CheckpointFolder from = resolve_checkpoint(plan.options.init_from);
   const text::Tokenizer theirs = text::Tokenizer::load(from.path / "tokenizer.model");
   if (theirs.info().sha256 != plan.tokenizer->info().sha256) {
-    refuse("--init-from: its tokenizer is " + short_hash(io::to_hex(theirs.info().sha256)) +
-           " (vocabulary " + std::to_string(theirs.vocab_size()) + "), the run's is " +
-           short_hash(io::to_hex(plan.tokenizer->info().sha256)) + " (vocabulary " +
-           std::to_string(plan.tokenizer->vocab_size()) + ")");
+    refuse_resume("--init-from: its tokenizer is " + short_hash(io::to_hex(theirs.info().sha256)) +
+                  " (vocabulary " + std::to_string(theirs.vocab_size()) + "), the run's is " +
+                  short_hash(io::to_hex(plan.tokenizer->info().sha256)) + " (vocabulary " +
+                  std::to_string(plan.tokenizer->vocab_size()) + ")");
   }
 }
 
@@ -177,9 +178,9 @@ void settle_budget(RunPlan& plan) {
   plan.schedule = {o.lr, o.warmup.value, plan.total_steps, o.lr_floor};
   plan.schedule.check();
   if (plan.resumed && plan.resumed->state.step >= plan.total_steps) {
-    refuse("--resume: the run has done " + std::to_string(plan.resumed->state.step) + " of " +
-           std::to_string(plan.total_steps) +
-           " steps: nothing is left to do (give a larger --steps or --max-tokens to go on)");
+    refuse_resume("--resume: the run has done " + std::to_string(plan.resumed->state.step) +
+                  " of " + std::to_string(plan.total_steps) +
+                  " steps: nothing is left to do (give a larger --steps or --max-tokens to go on)");
   }
 }
 
@@ -213,7 +214,7 @@ Position RunPlan::position(std::int64_t step) const {
 
 RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   TrainOptions options = request.options;
-  if (options.out.empty()) refuse("--out: expected a folder for the run, got nothing");
+  if (options.out.empty()) refuse_resume("--out: expected a folder for the run, got nothing");
   const fs::path run = options.out;
   RunPlan plan;
   // An existing folder is locked before it is looked at: its checkpoints must not move meanwhile.
@@ -257,9 +258,10 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   if (plan.resumed) {
     const std::string fingerprint = io::to_hex(plan.data.train->fingerprint());
     if (fingerprint != plan.resumed->dataset) {
-      refuse("--data: the run was started with data " + short_hash(plan.resumed->dataset) + ", " +
-             data.string() + " is " + short_hash(fingerprint) +
-             "; a resumed run needs the same text (use --init-from to go on with other text)");
+      refuse_resume(
+          "--data: the run was started with data " + short_hash(plan.resumed->dataset) + ", " +
+          data.string() + " is " + short_hash(fingerprint) +
+          "; a resumed run needs the same text (use --init-from to go on with other text)");
     }
   }
   settle_budget(plan);

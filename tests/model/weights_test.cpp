@@ -18,16 +18,16 @@ namespace {
 using model::CausalLM;
 using model::KDAConfig;
 
-using Tensors = std::map<std::string, at::Tensor>;
+using NamedTensors = std::map<std::string, at::Tensor>;
 
-Tensors tensors_of(const CausalLM& lm) {
-  Tensors all;
+NamedTensors tensors_of(const CausalLM& lm) {
+  NamedTensors all;
   for (const model::Parameter& p : lm.parameters())
     all[p.name] = p.tensor.detach().clone();
   return all;
 }
 
-void write(const std::string& path, const Tensors& tensors) {
+void write(const std::string& path, const NamedTensors& tensors) {
   std::vector<io::StSpec> specs;
   for (const auto& [name, tensor] : tensors) {
     const io::StDtype dtype = tensor.scalar_type() == at::kBFloat16 ? io::StDtype::kBF16
@@ -46,8 +46,8 @@ void write(const std::string& path, const Tensors& tensors) {
 }
 
 void expect_same(const CausalLM& a, const CausalLM& b) {
-  const Tensors left = tensors_of(a);
-  const Tensors right = tensors_of(b);
+  const NamedTensors left = tensors_of(a);
+  const NamedTensors right = tensors_of(b);
   ASSERT_EQ(left.size(), right.size());
   for (const auto& [name, tensor] : left)
     EXPECT_TRUE(same_bits(tensor, right.at(name))) << name;
@@ -116,13 +116,13 @@ TEST_F(Weights, NamesAndTypesInTheFile) {
 
 TEST_F(Weights, AllProblemsAreListedAndNothingIsLoaded) {
   CausalLM lm = make_model(small_config(), DType::kF32, 1);
-  Tensors tensors = tensors_of(make_model(small_config(), DType::kF32, 2));
+  NamedTensors tensors = tensors_of(make_model(small_config(), DType::kF32, 2));
   tensors.erase("model.norm.weight");
   tensors["model.layers.0.self_attn.q_proj.weight"] = random_tensor({64, 23}, 1, at::kFloat);
   tensors["model.layers.7.extra"] = random_tensor({1}, 2, at::kFloat);
   tensors["model.layers.0.mlp.up_proj.weight"] = index({1, 2});
   write(path, tensors);
-  const Tensors before = tensors_of(lm);
+  const NamedTensors before = tensors_of(lm);
   const std::string text =
       error_of([&] { model::load_weights(lm, path); }, ErrorCode::kInvalidArgument);
   expect_contains(text, "model.norm.weight: missing");
@@ -145,7 +145,7 @@ TEST_F(Weights, LongListsAreCut) {
 
 TEST_F(Weights, LenientLoadWarnsButNeverReshapes) {
   CausalLM lm = make_model(small_config(), DType::kF32, 1);
-  Tensors tensors = tensors_of(make_model(small_config(), DType::kF32, 2));
+  NamedTensors tensors = tensors_of(make_model(small_config(), DType::kF32, 2));
   tensors.erase("model.norm.weight");
   tensors["extra"] = random_tensor({1}, 4, at::kFloat);
   write(path, tensors);
@@ -163,7 +163,7 @@ TEST_F(Weights, LenientLoadWarnsButNeverReshapes) {
 TEST_F(Weights, ALogInEveryStoredForm) {
   const std::string name = "model.layers.0.self_attn.A_log";
   CausalLM lm = make_model(small_config(), DType::kF32, 1);
-  Tensors tensors = tensors_of(lm);
+  NamedTensors tensors = tensors_of(lm);
   const at::Tensor value = random_tensor({4}, 5, at::kFloat);
   const auto loads = [&](const at::Tensor& stored) {
     tensors[name] = stored;
@@ -185,7 +185,7 @@ TEST_F(Weights, ALogInEveryStoredForm) {
 
 TEST_F(Weights, Bf16GateParametersAreWidenedWithAWarning) {
   CausalLM lm = make_model(small_config(), DType::kF32, 1);
-  Tensors tensors = tensors_of(lm);
+  NamedTensors tensors = tensors_of(lm);
   for (auto& [name, tensor] : tensors) {
     if (name.ends_with("A_log") || name.ends_with("dt_bias")) tensor = tensor.to(at::kBFloat16);
   }
@@ -203,7 +203,7 @@ TEST_F(Weights, Bf16GateParametersAreWidenedWithAWarning) {
 
 TEST_F(Weights, TiedHeadInForeignFiles) {
   CausalLM lm = make_model(small_config(), DType::kF32, 1);
-  Tensors tensors = tensors_of(lm);
+  NamedTensors tensors = tensors_of(lm);
   tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone();
   write(path, tensors);
   const auto warnings = model::load_weights(lm, path);
