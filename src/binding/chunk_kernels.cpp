@@ -96,6 +96,9 @@ void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
 
     Launch launch = make_launch(a.backend, a.q);
     Inputs inputs = make_inputs(a, /*recurrent=*/false);
+    check_device("h", h, a.q);
+    check_device("d_o", d_o, a.q);
+    check_device("d_final_state", d_final_state, a.q);
     ChunkBackwardParams params;
     params.in = inputs.in;
     params.chunk = chunk_of(a);

@@ -66,12 +66,6 @@ at::Tensor with_dense_rows(const at::Tensor& tensor) {
   return tensor.stride(-1) == 1 || tensor.size(-1) <= 1 ? tensor : tensor.contiguous();
 }
 
-void check_device(const char* name, const std::optional<at::Tensor>& tensor, const at::Tensor& q) {
-  if (!tensor.has_value() || tensor->device() == q.device()) return;
-  fail_argument(std::string(name) + ": expected on " + q.device().str() + " like q, given on " +
-                tensor->device().str());
-}
-
 std::string named_shape(const KdaArguments& a, bool v_first) {
   const auto k = "K=" + std::to_string(a.q.size(3));
   const auto v = "V=" + std::to_string(a.v.size(3));
@@ -91,6 +85,19 @@ void check_v_first(const char* name, const at::Tensor& tensor, const KdaArgument
 }
 
 }  // namespace
+
+void check_device(const char* name, const std::optional<at::Tensor>& tensor, const at::Tensor& like,
+                  const char* like_name) {
+  if (!tensor.has_value() || !tensor->defined() || tensor->device() == like.device()) return;
+  fail_argument(std::string(name) + ": expected on " + like.device().str() + " like " + like_name +
+                ", given on " + tensor->device().str());
+}
+
+void check_offsets_device(const std::optional<at::Tensor>& cu_seqlens, const at::Tensor& like,
+                          const char* like_name) {
+  if (!cu_seqlens.has_value() || cu_seqlens->device().is_cpu()) return;
+  check_device("cu_seqlens", cu_seqlens, like, like_name);
+}
 
 void throw_as_torch_error(const Error& error) {
   switch (error.code()) {
@@ -148,6 +155,7 @@ Inputs make_inputs(const KdaArguments& a, bool recurrent) {
   check_device("a_log", a.a_log, a.q);
   check_device("dt_bias", a.dt_bias, a.q);
   check_device("initial_state", a.initial_state, a.q);
+  check_offsets_device(a.cu_seqlens, a.q);
 
   Inputs inputs;
   const auto keep = [&](const at::Tensor& tensor) -> const at::Tensor& {

@@ -41,6 +41,15 @@ at::ScalarType accumulation_type(at::ScalarType io);
 // whose kernels multiply in bf16 anyway; host backends keep them in the accumulation type.
 at::ScalarType checkpoint_dtype(const at::Tensor& q);
 
+// Throws kInvalidArgument when `tensor` is given and lies on another device than `like`: the
+// library tells host from device memory, but not one GPU from the other.
+void check_device(const char* name, const std::optional<at::Tensor>& tensor, const at::Tensor& like,
+                  const char* like_name = "q");
+
+// Token offsets may also lie in host memory, whatever the device of the call.
+void check_offsets_device(const std::optional<at::Tensor>& cu_seqlens, const at::Tensor& like,
+                          const char* like_name = "q");
+
 // Views of a call's inputs, and the tensors that own their memory.
 struct Inputs {
   OperatorInputs in;

@@ -16,8 +16,11 @@ namespace {
 using OptionalTensor = std::optional<at::Tensor>;
 
 // Gate parameters as views; `owners` keeps contiguous copies alive.
-GateParams gate_params(const OptionalTensor& a_log, const OptionalTensor& dt_bias,
-                       std::optional<double> lower_bound, std::vector<at::Tensor>* owners) {
+GateParams gate_params(const at::Tensor& g, const OptionalTensor& a_log,
+                       const OptionalTensor& dt_bias, std::optional<double> lower_bound,
+                       std::vector<at::Tensor>* owners) {
+  check_device("a_log", a_log, g, "g");
+  check_device("dt_bias", dt_bias, g, "g");
   GateParams params;
   if (a_log.has_value() && a_log->defined()) {
     params.a_log = input_view("a_log", owners->emplace_back(a_log->contiguous()));
@@ -48,7 +51,7 @@ at::Tensor gate_fwd(const at::Tensor& g_raw, const OptionalTensor& a_log,
     owners.reserve(3);
     GateForwardParams params;
     params.g_raw = input_view("g_raw", owners.emplace_back(rows_of(g_raw)));
-    params.gate = gate_params(a_log, dt_bias, lower_bound, &owners);
+    params.gate = gate_params(g_raw, a_log, dt_bias, lower_bound, &owners);
     at::Tensor g_ln = at::empty(g_raw.sizes(), accumulation_options(g_raw));
     params.g_ln = output_view("g_ln", g_ln);
     gate_forward(params, launch.context);
@@ -67,7 +70,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gate_bwd(
     owners.reserve(4);
     GateBackwardParams params;
     params.g_raw = input_view("g_raw", owners.emplace_back(rows_of(g_raw)));
-    params.gate = gate_params(a_log, dt_bias, lower_bound, &owners);
+    params.gate = gate_params(g_raw, a_log, dt_bias, lower_bound, &owners);
+    check_device("dg_ln", dg_ln, g_raw, "g");
     params.dg_ln = input_view("dg_ln", owners.emplace_back(rows_of(dg_ln)));
     const auto gradient = [&](bool given, const at::Tensor& of) {
       return given ? at::empty(of.sizes(), of.options()) : at::empty({0}, g_raw.options());
@@ -99,7 +103,8 @@ at::Tensor gate_cumsum(const at::Tensor& g, const OptionalTensor& a_log,
     owners.reserve(3);
     GateCumsumForwardParams params;
     (raw_gate ? params.g_raw : params.g_ln) = input_view("g", owners.emplace_back(rows_of(g)));
-    params.gate = gate_params(a_log, dt_bias, lower_bound, &owners);
+    params.gate = gate_params(g, a_log, dt_bias, lower_bound, &owners);
+    check_offsets_device(cu_seqlens, g, "g");
     if (cu_seqlens.has_value()) params.cu_seqlens = input_view("cu_seqlens", *cu_seqlens);
     params.chunk = chunk < 0 || chunk > 1 << 20 ? -1 : static_cast<int>(chunk);
     at::Tensor gcum_log2 = at::empty(g.sizes(), accumulation_options(g));
@@ -135,6 +140,7 @@ at::Tensor l2norm_bwd(const at::Tensor& x, const at::Tensor& dy, double eps,
   return translating_errors([&] {
     const c10::OptionalDeviceGuard guard(x.device());
     const Launch launch = make_launch(std::string(backend), x);
+    check_device("dy", dy, x, "x");
     const at::Tensor x_rows = rows_of(x);
     const at::Tensor dy_rows = rows_of(dy);
     L2NormBackwardParams params;

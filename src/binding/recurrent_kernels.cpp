@@ -40,6 +40,7 @@ void check_out(const at::Tensor& out, const KdaArguments& a) {
 void run(const KdaArguments& a, RecurrentForwardParams* params, const at::Tensor& out) {
   Launch launch = make_launch(a.backend, a.q);
   const Inputs inputs = make_inputs(a, /*recurrent=*/true);
+  check_device("out", out, a.q);
   params->in = inputs.in;
   params->beta_v = inputs.beta_v;
   params->o = output_view("out", out);
@@ -86,6 +87,9 @@ void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::T
     fail_argument("output_final_state: the pool receives the states, expected false");
   }
   check_pool(pool.pool, a);
+  check_device("pool", pool.pool, a.q);
+  check_device("slots", pool.slots, a.q);
+  check_device("num_accepted", pool.num_accepted, a.q);
   RecurrentForwardParams params;
   TensorView view = output_view("pool", pool.pool);
   params.pool.pool_kv = a.state_v_first ? view.transposed(2, 3) : view;
