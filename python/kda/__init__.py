@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from kda.runtime import (
         BackendChoice,
         BackendVerdict,
+        BuildInfo,
         backends,
+        build_info,
         explain,
         num_threads,
         set_num_threads,
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendChoice",
     "BackendVerdict",
+    "BuildInfo",
     "__version__",
     "backends",
+    "build_info",
     "chunk_kda",
     "explain",
     "fused_kda_gate",
@@ -53,7 +57,9 @@ __all__ = [
 _RUNTIME = {
     "BackendChoice",
     "BackendVerdict",
+    "BuildInfo",
     "backends",
+    "build_info",
     "explain",
     "num_threads",
     "set_num_threads",

@@ -1,16 +1,40 @@
-"""Finds and loads the native library, once per process."""
+"""Finds, checks and loads the native library, once per process."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from kda._version import __version__
 
 _NAME = "libkda_torch.so"
 _CUDA_NAME = "libkda_torch_cuda.so"
+_INFO_NAME = "kda_build.json"
 _PACKAGE = Path(__file__).resolve().parent
-_loaded: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildInfo:
+    """What was loaded, and what it was built for."""
+
+    #: version of the library
+    version: str
+    #: torch that it was built against, None when the build left no note
+    torch: str | None
+    #: GPU architectures of the CUDA library as CMake names them, empty without one
+    cuda_archs: str
+    #: the library
+    library: Path
+    #: the CUDA library, None when it was not loaded
+    cuda_library: Path | None
+    #: why the CUDA library was not loaded; empty when it was
+    cuda_reason: str
+
+
+_loaded: BuildInfo | None = None
 
 
 def _build_tree_libraries() -> list[Path]:
@@ -49,6 +73,33 @@ def find() -> Path:
     )
 
 
+def _build_note(library: Path) -> dict[str, Any]:
+    """The note that the build left beside the library; empty when there is none."""
+    path = library.with_name(_INFO_NAME)
+    try:
+        note = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ImportError(f"kda: {path} cannot be read: {error}") from error
+    return note if isinstance(note, dict) else {}
+
+
+def _release(version: str) -> str:
+    """2.11.0 of 2.11.0+cu130: builds for several CUDA versions share one C++ interface."""
+    return version.partition("+")[0]
+
+
+def _check_torch(library: Path, built_for: str | None, running: str) -> None:
+    """A library for another torch may load and then crash, so it is refused by its note."""
+    if built_for is None or _release(built_for) == _release(running):
+        return
+    raise ImportError(
+        f"kda: {library} was built for torch {built_for}, but this is torch {running}. Install "
+        f"torch {_release(built_for)}, or build kda against this torch (docs/python.md)."
+    )
+
+
 def _load_file(path: Path) -> None:
     import torch
 
@@ -61,6 +112,20 @@ def _load_file(path: Path) -> None:
         ) from error
 
 
+def _load_cuda(path: Path) -> str:
+    """Loads the CUDA library if it can be of use; else says why not."""
+    import torch
+
+    if not path.is_file():
+        return f"this build has no {_CUDA_NAME} (configure with -DKDA_CUDA=ON)"
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} was built without CUDA"
+    if not torch.cuda.is_available():
+        return "no usable GPU (torch.cuda.is_available() is False)"
+    _load_file(path)
+    return ""
+
+
 def load() -> Path:
     """Loads the library and, where a GPU is usable, the CUDA library beside it.
 
@@ -70,6 +135,11 @@ def load() -> Path:
     Raises:
         ImportError: torch or the library is missing, does not load, or is of another version.
     """
+    return info().library
+
+
+def info() -> BuildInfo:
+    """Loads the library as :func:`load` does and says what was loaded."""
     global _loaded
     if _loaded is not None:
         return _loaded
@@ -79,6 +149,9 @@ def load() -> Path:
         raise ImportError("kda: the operator needs torch (`make setup` installs it)") from error
 
     path = find()
+    note = _build_note(path)
+    built_for = note.get("torch")
+    _check_torch(path, built_for, torch.__version__)
     _load_file(path)
     version = torch.ops.kda.version()
     if version != __version__:
@@ -87,7 +160,13 @@ def load() -> Path:
             "run `make build` again"
         )
     cuda = path.with_name(_CUDA_NAME)
-    if cuda.is_file() and torch.cuda.is_available():
-        _load_file(cuda)
-    _loaded = path
-    return path
+    reason = _load_cuda(cuda)
+    _loaded = BuildInfo(
+        version=version,
+        torch=built_for,
+        cuda_archs=str(note.get("cuda_archs", "")),
+        library=path,
+        cuda_library=None if reason else cuda,
+        cuda_reason=reason,
+    )
+    return _loaded

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kda import _library
+from kda._library import BuildInfo
 
 _library.load()
 
@@ -35,6 +36,11 @@ def num_threads() -> int:
 def backends() -> list[str]:
     """Backends present in this process, in the order that ``backend="auto"`` tries them."""
     return list(torch.ops.kda.backends())
+
+
+def build_info() -> BuildInfo:
+    """The loaded libraries, the torch they were built for, and why CUDA is absent if it is."""
+    return _library.info()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +74,11 @@ class BackendChoice:
         return "\n".join(lines)
 
 
+def _why_no_cuda(reason: str) -> str:
+    found = _library.info().cuda_reason
+    return f"not loaded: {found}" if found else reason
+
+
 def explain(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -92,11 +103,12 @@ def explain(
     """
     from kda.ops._arguments import native_options
 
-    for hint in ("disable_recompute", "return_intermediate_states"):
+    for hint in ("disable_recompute", "return_intermediate_states", "use_graph", "max_num_seqs"):
         kwargs.pop(hint, None)
     options = native_options("explain", **kwargs)
     chosen, names, available, reasons = torch.ops.kda.explain(op, q, k, v, g, beta, **options)
     verdicts = tuple(
-        BackendVerdict(*verdict) for verdict in zip(names, available, reasons, strict=True)
+        BackendVerdict(name, present, why if present or name != "cuda" else _why_no_cuda(why))
+        for name, present, why in zip(names, available, reasons, strict=True)
     )
     return BackendChoice(chosen or None, verdicts)
