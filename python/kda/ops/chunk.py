@@ -33,6 +33,8 @@ def chunk_kda(
     cu_seqlens: torch.Tensor | None = None,
     cu_seqlens_cpu: torch.Tensor | None = None,
     cp_context: Any = None,
+    use_graph: bool = False,
+    max_num_seqs: int | None = None,
     *,
     A_log: torch.Tensor | None = None,
     dt_bias: torch.Tensor | None = None,
@@ -81,8 +83,13 @@ def chunk_kda(
             ``transpose_state_layout`` means the same.)
         cu_seqlens: [N + 1] int32 or int64, token offsets of packed sequences:
             0 = cu[0] <= ... <= cu[N] = T, with B = 1.
-        cu_seqlens_cpu: a copy of cu_seqlens in host memory; not needed.
+        cu_seqlens_cpu: a copy of cu_seqlens in host memory. Needed by nothing; with it
+            ``return_intermediate_states`` on a GPU does not wait for the device.
         cp_context: context parallelism is not supported; must be None.
+        use_graph: a hint without effect: every call can be captured into a CUDA graph and
+            replayed with new contents of all tensors, ``cu_seqlens`` included. Pad it with empty
+            sequences at the end; rows behind its last offset are undefined in the results.
+        max_num_seqs: with ``use_graph``, the number N of sequences that cu_seqlens is padded to.
         A_log: HV elements in any shape, float32 (narrower is widened); optional with
             ``lower_bound``. Only with ``use_gate_in_kernel``.
         dt_bias: [HV * K] or [HV, K], float32 (narrower is widened), or None for zero. Only with
@@ -132,10 +139,20 @@ def chunk_kda(
         backend=backend,
         **kwargs,
     )
+    if use_graph and max_num_seqs is not None and cu_seqlens is not None:
+        _check_padding(cu_seqlens, max_num_seqs)
     if return_intermediate_states:
-        return _with_states(q, k, v, g, beta, options, disable_recompute)
+        return _with_states(q, k, v, g, beta, options, disable_recompute, cu_seqlens_cpu)
     o, final_state = torch.ops.kda.chunk(q, k, v, g, beta, **options)
     return o, final_state if output_final_state else None
+
+
+def _check_padding(cu_seqlens: torch.Tensor, max_num_seqs: int) -> None:
+    if cu_seqlens.shape[0] != max_num_seqs + 1:
+        raise ValueError(
+            f"chunk_kda: cu_seqlens: with use_graph expected max_num_seqs + 1 = {max_num_seqs + 1} "
+            f"offsets, given {cu_seqlens.shape[0]}"
+        )
 
 
 def _with_states(
@@ -146,6 +163,7 @@ def _with_states(
     beta: torch.Tensor,
     options: dict[str, Any],
     disable_recompute: bool,
+    cu_seqlens_cpu: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     if not torch.is_inference_mode_enabled():
         raise ValueError(
@@ -160,7 +178,7 @@ def _with_states(
             f"token and needs chunk_size={_STATE_BLOCK}, given {options['chunk']}"
         )
     o, final_state, h = torch.ops.kda.chunk_states(q, k, v, g, beta, **options)
-    cu_seqlens = options["cu_seqlens"]
+    cu_seqlens = options["cu_seqlens"] if cu_seqlens_cpu is None else cu_seqlens_cpu
     if cu_seqlens is None:
         h = h.unflatten(0, (q.shape[0], -1)) if q.shape[0] else h.unsqueeze(1)
     else:

@@ -54,6 +54,7 @@ def kda_gate_chunk_cumsum(
     output_dtype: torch.dtype | None = torch.float32,
     chunk_indices: torch.Tensor | None = None,
     lower_bound: float | None = None,
+    use_graph: bool = False,
     **kwargs: Any,
 ) -> torch.Tensor:
     """The gate followed by an inclusive prefix sum that restarts at every chunk and sequence.
@@ -65,7 +66,7 @@ def kda_gate_chunk_cumsum(
         scale: multiplies the sums: None or 1 for natural logarithms, 1 / ln 2 for base 2.
         cu_seqlens: [N + 1] int32 or int64 token offsets of packed sequences.
         output_dtype: dtype of the result; None means the dtype of g.
-        chunk_indices: accepted and not needed.
+        chunk_indices, use_graph: accepted and not needed.
 
     Returns:
         [B, T, HV, K]. Differentiating it raises RuntimeError.
@@ -73,7 +74,7 @@ def kda_gate_chunk_cumsum(
     Raises:
         ValueError: a wrong shape, dtype or value. TypeError: an unknown keyword.
     """
-    del chunk_indices
+    del chunk_indices, use_graph
     check_tensors("kda_gate_chunk_cumsum", g=g)
     refuse_unknown("kda_gate_chunk_cumsum", kwargs, _CUMSUM_KEYWORDS)
     if A_log is None and lower_bound is None:
@@ -104,6 +105,7 @@ _CUMSUM_KEYWORDS = (
     "output_dtype",
     "chunk_indices",
     "lower_bound",
+    "use_graph",
 )
 
 

@@ -240,19 +240,23 @@ def _token_states(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A pool with one slot for every token, and the slots of every sequence's tokens.
 
-    Every sequence finds its start state in the slot of its first token, which it overwrites.
+    Every sequence finds its start state in the slot of its first token, which it overwrites. Made
+    without a look at the values, which may be on a device: sequences without tokens put their
+    start state into a spare slot behind the pool.
     """
     batch, tokens = q.shape[:2]
-    states = start.new_zeros(batch * tokens, *start.shape[1:])
+    total = batch * tokens
+    states = start.new_zeros(total + 1, *start.shape[1:])
     if cu_seqlens is None:
-        slots = torch.arange(batch * tokens, device=q.device).view(batch, tokens)
-        lengths = torch.full((batch,), tokens, device=q.device)
+        slots = torch.arange(total, device=q.device).view(batch, tokens)
         first = torch.arange(batch, device=q.device) * tokens
+        if not tokens:
+            first = torch.full_like(first, total)
     else:
-        first = cu_seqlens[:-1].long()
-        lengths = cu_seqlens.diff().long()
-        steps = torch.arange(max(int(lengths.max()), 1) if len(lengths) else 1, device=q.device)
-        slots = torch.where(steps < lengths[:, None], first[:, None] + steps, -1)
-    used = lengths > 0
-    states[first[used]] = start[used]
-    return states, slots
+        offsets = cu_seqlens.to(q.device, torch.int64)
+        lengths = offsets.diff()
+        steps = torch.arange(tokens, device=q.device)
+        slots = torch.where(steps < lengths[:, None], offsets[:-1, None] + steps, -1)
+        first = torch.where(lengths > 0, offsets[:-1], total)
+    states.index_copy_(0, first, start)
+    return states[:total], slots
