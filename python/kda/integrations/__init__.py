@@ -1,0 +1,1 @@
+"""Bridges to other libraries. Nothing here is imported by the rest of the package."""
