@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -134,7 +136,9 @@ def test_explain_names_every_backend() -> None:
     assert all(v.reason for v in choice.verdicts if not v.can_serve)
     text = str(choice)
     assert text.startswith(f"backend: {choice.chosen}\n")
-    assert "cuda: not loaded" in text
+    absent = kda.build_info().cuda_reason
+    why = f"not loaded: {absent}" if absent else "the tensors are in host memory"
+    assert f"  cuda: {why}\n" in text
     for op in ("chunk_bwd", "recurrent"):
         assert kda.explain(*call.tensors(), op=op, return_intermediate_states=True).chosen
     with pytest.raises(ValueError, match="op: expected chunk_fwd, chunk_bwd or recurrent"):
@@ -159,7 +163,7 @@ SIGNATURES = {
     "chunk_kda": "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
     "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval safe_gate lower_bound "
     "disable_recompute return_intermediate_states state_v_first cu_seqlens cu_seqlens_cpu "
-    "cp_context",
+    "cp_context use_graph max_num_seqs",
     "fused_recurrent_kda": "q k v g beta A_log dt_bias scale initial_state output_final_state "
     "use_qk_l2norm_in_kernel use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval "
     "lower_bound state_v_first cu_seqlens",
@@ -169,7 +173,7 @@ SIGNATURES = {
     "use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound out",
     "fused_kda_gate": "g A_log dt_bias lower_bound output_dtype",
     "kda_gate_chunk_cumsum": "g A_log chunk_size scale dt_bias cu_seqlens output_dtype "
-    "chunk_indices lower_bound",
+    "chunk_indices lower_bound use_graph",
     "naive_recurrent_kda": "q k v g beta scale initial_state output_final_state",
     "naive_chunk_kda": "q k v g beta scale initial_state output_final_state chunk_size",
 }
@@ -198,6 +202,97 @@ def test_everything_offered_exists() -> None:
 def test_keywords_of_chunk_kda_reach_explain() -> None:
     from kda.ops._arguments import KEYWORDS
 
-    hints = {"disable_recompute", "return_intermediate_states", "cp_context"}
+    hints = {"disable_recompute", "return_intermediate_states", "cp_context", "use_graph"}
+    hints.add("max_num_seqs")
     parameters = set(inspect.signature(kda.chunk_kda).parameters)
     assert parameters - set(KEYWORDS) - hints == {"q", "k", "v", "g", "beta", "kwargs"}
+
+
+def library_folder(tmp_path: Path, note: str | None) -> Path:
+    """A copy of the library with another note beside it."""
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    shutil.copy2(_library.load(), folder / "libkda_torch.so")
+    if note is not None:
+        (folder / "kda_build.json").write_text(note)
+    return folder
+
+
+def test_another_torch_is_refused_before_loading(tmp_path) -> None:
+    folder = library_folder(tmp_path, '{"version": "0.1.0", "torch": "2.10.1"}')
+    (folder / "libkda_torch.so").unlink()
+    (folder / "libkda_torch.so").write_bytes(b"never read")
+    done = python("import kda; kda.chunk_kda", KDA_LIBRARY=str(folder))
+    assert f"was built for torch 2.10.1, but this is torch {torch.__version__}" in done.stderr
+    assert "Install torch 2.10.1, or build kda against this torch" in done.stderr
+
+
+def test_the_note_of_the_build(tmp_path) -> None:
+    release = torch.__version__.partition("+")[0]
+    for built_for in (release, f"{release}+cu999"):  # a build for another CUDA has the same ABI
+        _library._check_torch(Path("lib.so"), built_for, torch.__version__)
+    _library._check_torch(Path("lib.so"), None, torch.__version__)
+    folder = library_folder(tmp_path, None)
+    done = python("import kda; print(kda.build_info().torch)", KDA_LIBRARY=str(folder))
+    assert done.stdout == "None\n", done.stderr
+    (folder / "kda_build.json").write_text("{")
+    done = python("import kda; kda.build_info()", KDA_LIBRARY=str(folder))
+    assert "kda_build.json cannot be read" in done.stderr
+
+
+def test_build_info_says_why_there_is_no_cuda(tmp_path) -> None:
+    info = kda.build_info()
+    assert info.version == kda.__version__
+    assert info.library == _library.load()
+    assert (info.cuda_library is None) == bool(info.cuda_reason)
+    folder = library_folder(tmp_path, None)
+    code = "import kda; print(kda.build_info().cuda_reason)"
+    done = python(code, KDA_LIBRARY=str(folder))
+    assert "this build has no libkda_torch_cuda.so (configure with -DKDA_CUDA=ON)" in done.stdout
+    (folder / "libkda_torch_cuda.so").write_bytes(b"never read without a GPU")
+    done = python(code, KDA_LIBRARY=str(folder), CUDA_VISIBLE_DEVICES="")
+    assert "no usable GPU (torch.cuda.is_available() is False)" in done.stdout, done.stderr
+
+
+def test_wheel_is_native_and_names_its_torch(tmp_path) -> None:
+    """`pip wheel .` on a copy of the package that holds this library."""
+    setuptools = pytest.importorskip("setuptools", minversion="70.1")
+    assert setuptools is not None
+    note = _library.load().with_name("kda_build.json")
+    if not note.is_file():
+        pytest.skip("a library without its note, which wheels need (`make build` writes it)")
+    source = tmp_path / "source"
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        source.mkdir(exist_ok=True)
+        shutil.copy2(ROOT / name, source / name)
+    shutil.copytree(
+        ROOT / "python",
+        source / "python",
+        ignore=shutil.ignore_patterns("lib", "__pycache__", "*.egg-info"),
+    )
+    (source / "python/kda/lib").mkdir()
+    for path in (_library.load(), note):
+        shutil.copy2(path, source / "python/kda/lib" / path.name)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run(
+        [*command, "-w", str(tmp_path), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    release = torch.__version__.partition("+")[0]
+    assert wheel.name.startswith(f"kda-{kda.__version__}+torch{release}.cpu-py3-none-linux_")
+    unpacked = tmp_path / "unpacked"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(unpacked)
+    metadata = next(unpacked.glob("*.dist-info/METADATA")).read_text()
+    assert f"Requires-Dist: torch=={release}" in metadata
+    library = unpacked / "kda/lib/libkda_torch.so"
+    content = library.read_bytes()
+    assert b"$ORIGIN:$ORIGIN/../../torch/lib\0" in content
+    assert f":{ROOT}".encode() not in content  # no folder of the build machine is searched
+    done = python(
+        "import kda; print(kda.build_info().library); print(kda.backends())",
+        PYTHONPATH=str(unpacked),
+        KDA_LIBRARY="",
+    )
+    assert done.stdout.splitlines() == [str(library), "['cpu', 'ref']"], done.stderr
