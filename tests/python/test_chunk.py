@@ -8,27 +8,31 @@ import torch
 from hypothesis import strategies as st
 
 import kda
+from gpu import NEEDS_CUDA, device_of
 from oracle import GRADIENT_TOLERANCE, TOLERANCE, Call, definition, make_call, relative_error
 
 
 def serves(backend: str, call: Call, op: str = "chunk_fwd") -> bool:
+    call = call.to(device_of(backend))
     verdicts = kda.explain(*call.tensors(), op=op, **call.options).verdicts
     return any(v.backend == backend and v.available and v.can_serve for v in verdicts)
 
 
 def check_forward(call: Call, backend: str, **extra: object) -> None:
+    given = call.to(device_of(backend))
     o, state = kda.chunk_kda(
-        *call.tensors(), output_final_state=True, backend=backend, **call.options, **extra
+        *given.tensors(), output_final_state=True, backend=backend, **given.options, **extra
     )
     expected_o, expected_state = definition(call)
     if call.options.get("state_v_first"):
         expected_state = expected_state.transpose(-1, -2)
     assert o.dtype == call.q.dtype
+    assert o.device == state.device == given.q.device
     assert o.is_contiguous()
     assert state.dtype == (torch.float64 if o.dtype == torch.float64 else torch.float32)
     limit = TOLERANCE[call.q.dtype]
-    assert relative_error(o, expected_o) < limit
-    assert relative_error(state, expected_state) < limit
+    assert relative_error(o.cpu(), expected_o) < limit
+    assert relative_error(state.cpu(), expected_state) < limit
 
 
 def check_gradients(
@@ -36,7 +40,7 @@ def check_gradients(
 ) -> None:
     """Gradients of a random linear function of output and state against autograd's."""
     random = torch.Generator().manual_seed(7)
-    ours, reference = call.recorded(), call.recorded()
+    ours, reference = call.to(device_of(backend)).recorded(), call.recorded()
     o, state = kda.chunk_kda(
         *ours.tensors(), output_final_state=True, backend=backend, **ours.options
     )
@@ -47,9 +51,9 @@ def check_gradients(
     d_state = torch.randn(state.shape, generator=random, dtype=torch.float64).to(state.dtype)
     loss = expected = 0.0
     if use_o:
-        loss, expected = (o * d_o).sum(), (expected_o * d_o.double()).sum()
+        loss, expected = (o * d_o.to(o.device)).sum(), (expected_o * d_o.double()).sum()
     if use_state:
-        loss = loss + (state * d_state).sum()
+        loss = loss + (state * d_state.to(o.device)).sum()
         expected = expected + (expected_state * d_state.double()).sum()
     named = ours.differentiable()
     got = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
@@ -64,7 +68,7 @@ def check_gradients(
         assert actual.dtype == leaf.dtype, name
         if desired is None:
             desired = torch.zeros_like(leaf)
-        error = relative_error(actual, desired)
+        error = relative_error(actual.cpu(), desired.cpu())
         assert error < limit, f"{name}: {error}"
 
 
@@ -113,7 +117,10 @@ def served_dtypes(backend: str, *dtypes: torch.dtype) -> tuple[torch.dtype, ...]
     return served
 
 
-BACKENDS = pytest.mark.parametrize("backend", ["ref", "cpu"])
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["ref", "cpu", pytest.param("cuda", marks=NEEDS_CUDA)]
+)
+AUTO = pytest.mark.parametrize("backend", ["auto", pytest.param("cuda", marks=NEEDS_CUDA)])
 # Enumerated, since a few drawn examples can miss a kind altogether.
 GATES = pytest.mark.parametrize("gate", ["ready", "standard", "bounded", "bounded_unit"])
 BETAS = pytest.mark.parametrize("beta", ["ready", "logit", "negative"])
@@ -125,7 +132,8 @@ BETAS = pytest.mark.parametrize("beta", ["ready", "logit", "negative"])
 @hypothesis.settings(max_examples=10)
 @hypothesis.given(data=st.data())
 def test_forward_equals_definition(backend: str, gate: str, beta: str, data: st.DataObject) -> None:
-    dtypes = served_dtypes(backend, torch.float64, torch.float32, torch.bfloat16)
+    half = [torch.float16] if backend == "cuda" else []
+    dtypes = served_dtypes(backend, torch.float64, torch.float32, torch.bfloat16, *half)
     check_forward(data.draw(calls(dtypes, 90, gate, beta)), backend)
 
 
@@ -193,15 +201,17 @@ NAMED = {
 }
 
 
+@AUTO
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("name", NAMED)
-def test_named_sizes(name: str, dtype: torch.dtype) -> None:
-    check_forward(make_call(dtype=dtype, **NAMED[name]), "auto")
+def test_named_sizes(name: str, dtype: torch.dtype, backend: str) -> None:
+    check_forward(make_call(dtype=dtype, **NAMED[name]), backend)
 
 
+@AUTO
 @pytest.mark.parametrize("name", ["head_60", "packed_tails", "packed_empty_middle"])
-def test_named_gradients(name: str) -> None:
-    check_gradients(make_call(dtype=torch.float32, **NAMED[name]), "auto")
+def test_named_gradients(name: str, backend: str) -> None:
+    check_gradients(make_call(dtype=torch.float32, **NAMED[name]), backend)
 
 
 def test_naive_functions_equal_definition() -> None:
@@ -238,6 +248,7 @@ def test_recomputed_states_give_the_same_gradients(backend: str) -> None:
     """keep_states=False replays the forward pass in the backward pass."""
     served_dtypes(backend, torch.float32)
     call = make_call(dtype=torch.float32, tokens=150, key_dim=16, value_dim=16)
+    call = call.to(device_of(backend))
     gradients = []
     for keep in (True, False):
         leaf = call.recorded()
