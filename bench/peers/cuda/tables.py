@@ -1,0 +1,161 @@
+"""Markdown tables from the JSON of speed.py and precision.py.
+
+python bench/peers/cuda/tables.py speed FILE.json
+python bench/peers/cuda/tables.py precision FILE.json [FILE.json ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+OURS, PEER = "kda", "FLA"
+FACTOR, FLOOR = 1.25, 1e-4
+#: largest relative RMS error that FLA's own tests allow
+LIMITS = {
+    "o": 5e-3, "final state": 5e-3, "dq": 8e-3, "dk": 8e-3, "dv": 8e-3, "dh0": 8e-3,
+    "dg": 2e-2, "dbeta": 2e-2, "d dt_bias": 8e-3,
+}  # fmt: skip
+#: what the GPU's memory moves, an elementwise copy
+BYTES_PER_MS = 4.3e9
+
+
+def number(value: float) -> str:
+    return f"{value:.1e}" if math.isfinite(value) else "NaN"
+
+
+def triple(errors: dict[str, float]) -> str:
+    return " / ".join(number(errors[name]) for name in ("max", "mean", "ratio"))
+
+
+def verdict(quantity: str, ours: float, peer: float | None) -> str:
+    found = []
+    if not math.isfinite(ours):
+        return "**not finite**"
+    if quantity in LIMITS and ours > LIMITS[quantity]:
+        found.append(f"**over {LIMITS[quantity]}**")
+    if peer is not None and math.isfinite(peer) and ours > max(FACTOR * peer, FLOOR):
+        found.append(f"**{ours / peer:.2f} x**")
+    return ", ".join(found)
+
+
+def precision(files: list[Path]) -> list[str]:
+    loaded = [json.loads(path.read_text()) for path in files]
+    rows = [row for data in loaded for row in data["rows"]]
+    lines = [
+        f"Machine: {json.dumps(loaded[0]['machine'])}",
+        "",
+        f"Case: {loaded[0]['case'].removesuffix(', standard gate')}; each cell: largest error / "
+        "mean error / RMS error over RMS of the reference.",
+        "",
+        f"| gate | tensor | {OURS} | {PEER} | flag |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    flagged = total = better = 0
+    for row in rows:
+        ours, peer = row["errors"].get(OURS), row["errors"].get(PEER)
+        if ours is None:
+            lines.append(f"| {row['gate']} | all | {row['skipped'].get(OURS)} | | |")
+            continue
+        for quantity, mine in ours.items():
+            theirs = peer[quantity] if peer else None
+            flag = verdict(quantity, mine["ratio"], theirs["ratio"] if theirs else None)
+            total += 1
+            flagged += bool(flag)
+            if theirs is not None:
+                better += mine["ratio"] <= theirs["ratio"] or math.isnan(theirs["ratio"])
+            shown = triple(theirs) if theirs else row["skipped"].get(PEER, "")
+            lines.append(f"| {row['gate']} | {quantity} | {triple(mine)} | {shown} | {flag} |")
+    lines.append("")
+    lines.append(
+        f"{total} rows, {flagged} flagged (ratio over {FACTOR} x {PEER}'s and over {FLOOR:g}, or "
+        f"over the absolute limit); {OURS} at or below {PEER} in {better}."
+    )
+    return lines
+
+
+def cell(row: dict[str, Any] | None, part: str) -> str:
+    if row is None or part not in row:
+        return ""
+    mark = "" if row[part]["how"] == "graph" else " e"
+    return f"{row[part]['ms']:.3f}{mark}"
+
+
+def ratio(ours: dict[str, Any] | None, peer: dict[str, Any] | None, part: str) -> str:
+    if not ours or not peer or part not in ours or part not in peer:
+        return ""
+    return f"{peer[part]['ms'] / ours[part]['ms']:.2f}"
+
+
+def memory(row: dict[str, Any] | None) -> str:
+    return f"{row['step']['peak_gib']:.2f}" if row and "step" in row else ""
+
+
+def share(row: dict[str, Any] | None, part: str) -> str:
+    """Forward: q, k, v, g, o and beta. Step: that and the states; the reverse scan's q, k, g, do and
+    states; the chunk-local kernel's five inputs, both states and four gradients."""
+    if row is None or part not in row:
+        return ""
+    dim = row["dim"]
+    each = 10 * dim + 4 if part == "forward" else 36 * dim + 16 + 4 * dim * dim // 32
+    moved = row["batch"] * row["tokens"] * row["heads"] * each
+    return f"{moved / BYTES_PER_MS / row[part]['ms']:.0%}"
+
+
+def speed(files: list[Path]) -> list[str]:
+    loaded = [json.loads(path.read_text()) for path in files]
+    rows: dict[str, dict[str, Any]] = {}
+    for data in loaded:
+        for row in data["rows"]:
+            rows.setdefault(row["case"], {})[row["engine"]] = row
+    lines = [
+        f"Machine: {json.dumps(loaded[0]['machine'])}",
+        "",
+        "Milliseconds; e: by events around eager calls, otherwise graph replays. Roofline: the "
+        "bytes that fused kernels must move (inputs, results, and for the step a bf16 state per "
+        "64 tokens written twice and read twice), at 4.3 TB/s, over our time.",
+        "",
+        f"| case | fwd {OURS} | fwd {PEER} | fwd FlashKDA | {PEER} / {OURS} | roofline | "
+        f"fwd+bwd {OURS} | fwd+bwd {PEER} | {PEER} / {OURS} | roofline | "
+        f"peak GiB {OURS} | peak GiB {PEER} |",
+        "| --- |" + " --- |" * 11,
+    ]
+    notes = []
+    for name, by_engine in rows.items():
+        ours, peer = by_engine.get(OURS), by_engine.get(PEER)
+        cells = [
+            name,
+            cell(ours, "forward"),
+            cell(peer, "forward"),
+            cell(by_engine.get("FlashKDA"), "forward"),
+            ratio(ours, peer, "forward"),
+            share(ours, "forward"),
+            cell(ours, "step"),
+            cell(peer, "step"),
+            ratio(ours, peer, "step"),
+            share(ours, "step"),
+            memory(ours),
+            memory(peer),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+        notes += [
+            f"- {name}, {engine}: {row['skipped']}"
+            for engine, row in by_engine.items()
+            if row.get("skipped")
+        ]
+    return [*lines, "", *notes]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kind", choices=["speed", "precision"])
+    parser.add_argument("files", nargs="+", type=Path)
+    args = parser.parse_args()
+    print("\n".join({"speed": speed, "precision": precision}[args.kind](args.files)))
+
+
+if __name__ == "__main__":
+    main()
