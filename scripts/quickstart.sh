@@ -28,7 +28,7 @@ fi
 
 step "3/4 training (Ctrl-C saves; the same command with --resume goes on)"
 show "$kda" train --preset toy --data "$data" --tokenizer data/tokenizer/quickstart.model \
-  --steps "$steps" --batch 4 --seq-len 256 --out "$run" --overwrite
+  --steps "$steps" --batch 4 --seq-len 256 --lr 3e-3 --warmup 60 --clip 0.5 --out "$run" --overwrite
 
 step "4/4 text"
 for prompt in "The file " "如果" "Open the "; do
