@@ -5,6 +5,7 @@
 
 #include "binding/convert.h"
 #include "binding/stack.h"
+#include "binding/widen.h"
 #include "kda/ops/recurrent.h"
 
 namespace kda::binding {
@@ -102,7 +103,7 @@ void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::T
 
 void recurrent_fwd(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const KdaArguments a = arguments_at(*stack, stack->size() - kSequenceCount);
+    const KdaArguments a = widened(arguments_at(*stack, stack->size() - kSequenceCount));
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     at::Tensor o = at::empty(a.v.sizes(), a.q.options());
@@ -116,7 +117,7 @@ void recurrent_out(const c10::OperatorHandle&, Stack* stack) {
     const std::size_t count = kSequenceCount + 1;
     const std::size_t first = stack->size() - count;
     const at::Tensor out = (*stack)[first].toTensor();
-    const KdaArguments a = arguments_at(*stack, first + 1);
+    const KdaArguments a = widened(arguments_at(*stack, first + 1));
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     check_out(out, a);
@@ -134,7 +135,7 @@ void recurrent_pool(const c10::OperatorHandle&, Stack* stack) {
     const std::size_t count = kSequenceCount + 3;
     const std::size_t first = stack->size() - count;
     const PoolArguments pool = pool_at(*stack, first);
-    const KdaArguments a = arguments_at(*stack, first + 3);
+    const KdaArguments a = widened(arguments_at(*stack, first + 3));
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     at::Tensor o = at::empty(a.v.sizes(), a.q.options());
@@ -149,7 +150,7 @@ void recurrent_pool_out(const c10::OperatorHandle&, Stack* stack) {
     const std::size_t first = stack->size() - count;
     const at::Tensor out = (*stack)[first].toTensor();
     const PoolArguments pool = pool_at(*stack, first + 1);
-    const KdaArguments a = arguments_at(*stack, first + 4);
+    const KdaArguments a = widened(arguments_at(*stack, first + 4));
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     check_out(out, a);

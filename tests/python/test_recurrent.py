@@ -109,6 +109,34 @@ def test_pool_leaves_final_states_in_its_slots(v_first: bool, index_dtype: torch
     assert torch.equal(pool[untouched], before[untouched])
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("gate_kind", ["standard", "bounded", "bounded_unit"])
+def test_pool_with_the_gate_inside(gate_kind: str, device: str) -> None:
+    """dt_bias as the ecosystem gives it, flat, and parameters narrower than float32."""
+    call = pool_call(2, dtype=torch.float32, gate_kind=gate_kind, beta_kind="logit", l2norm=True)
+    if "A_log" in call.options:
+        call.options["A_log"] = call.options["A_log"].bfloat16().view(1, 1, 4, 1)
+    pool = torch.randn(5, 4, 6, 5)
+    expected_o, expected = definition_from(call, pool[[4, 0, 2]])
+    here, slots = call.to(device), torch.tensor([4, 0, 2], device=device)
+    for out in (None, torch.empty(3, 2, 4, 5, device=device)):
+        states = pool.to(device)
+        o, _ = kda.fused_recurrent_kda_fwd(
+            *here.tensors(), initial_state=states, ssm_state_indices=slots, out=out, **here.options
+        )
+        assert relative_error(o.cpu(), expected_o) < 2e-6
+        assert relative_error(states[slots].cpu(), expected) < 2e-6
+    out = torch.empty_like(o)
+    kda.fused_recurrent_kda_fwd(
+        *here.tensors(),
+        initial_state=pool.to(device)[slots],
+        inplace_final_state=False,
+        out=out,
+        **here.options,
+    )
+    assert torch.equal(out, o)
+
+
 def test_pool_of_bfloat16_and_strided() -> None:
     call = pool_call(3, dtype=torch.float32)
     backing = torch.randn(9, 2, 4, 6, 5, dtype=torch.bfloat16)
