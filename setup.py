@@ -109,7 +109,11 @@ def set_runpath(library: Path) -> None:
 def needed_libraries(library: Path) -> dict[str, str]:
     """Name to path, as this machine's loader resolves them."""
     done = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True)
-    return dict(re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, re.MULTILINE))
+    found = dict(re.findall(r"^\s*(\S+) => (/\S+|not found)", done.stdout, re.MULTILINE))
+    for name in CARRIED:
+        if found.get(name) == "not found":
+            raise RuntimeError(f"kda: {library} needs {name}, which this machine does not have")
+    return found
 
 
 class BuildWithLibrary(build_py):

@@ -208,11 +208,17 @@ def test_keywords_of_chunk_kda_reach_explain() -> None:
     assert parameters - set(KEYWORDS) - hints == {"q", "k", "v", "g", "beta", "kwargs"}
 
 
+def with_companions(library: Path) -> list[Path]:
+    """The library, and what lies beside it because the machine has no such package."""
+    return [library, *library.parent.glob("libhwy.so*")]
+
+
 def library_folder(tmp_path: Path, note: str | None) -> Path:
     """A copy of the library with another note beside it."""
     folder = tmp_path / "lib"
     folder.mkdir()
-    shutil.copy2(_library.load(), folder / "libkda_torch.so")
+    for path in with_companions(_library.load()):
+        shutil.copy2(path, folder / path.name)
     if note is not None:
         (folder / "kda_build.json").write_text(note)
     return folder
@@ -271,7 +277,7 @@ def test_wheel_is_native_and_names_its_torch(tmp_path) -> None:
         ignore=shutil.ignore_patterns("lib", "__pycache__", "*.egg-info"),
     )
     (source / "python/kda/lib").mkdir()
-    for path in (_library.load(), note):
+    for path in (*with_companions(_library.load()), note):
         shutil.copy2(path, source / "python/kda/lib" / path.name)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     done = subprocess.run(
@@ -296,3 +302,26 @@ def test_wheel_is_native_and_names_its_torch(tmp_path) -> None:
         KDA_LIBRARY="",
     )
     assert done.stdout.splitlines() == [str(library), "['cpu', 'ref']"], done.stderr
+
+
+def test_cuda_library_joins_the_one_registry_without_a_gpu() -> None:
+    """A second copy of the backend registry would take the CUDA backend for itself."""
+    library = _library.load().with_name("libkda_torch_cuda.so")
+    if not library.is_file():
+        pytest.skip(f"no {library.name} beside the library (configure with -DKDA_CUDA=ON)")
+    done = python(
+        "import torch, kda\n"
+        "print(kda.backends())\n"
+        f"torch.ops.load_library({str(library)!r})\n"
+        "print(kda.backends())\n"
+        "x = torch.rand(1, 3, 1, 4)\n"
+        "try: kda.chunk_kda(x, x, x, -x, x[..., 0], backend='cuda')\n"
+        "except NotImplementedError as error: print(error)\n",
+        CUDA_VISIBLE_DEVICES="",
+        KDA_LIBRARY=str(library.parent),
+    )
+    assert done.stdout.splitlines() == [
+        "['cpu', 'ref']",
+        "['cuda', 'cpu', 'ref']",
+        "chunk_forward: backend cuda cannot serve this call: the tensors are in host memory",
+    ], done.stderr
