@@ -84,6 +84,15 @@ def measure(run: Callable[[], Any], count: int, seconds: float) -> dict[str, Any
     }
 
 
+def copy_rate() -> float:
+    """TB/s read and written by an elementwise copy of 2 GiB: the ceiling of this run."""
+    source = torch.empty(2**30, dtype=torch.bfloat16, device="cuda").normal_()
+    target = torch.empty_like(source)
+    target.copy_(source)
+    times = event_times(lambda: target.copy_(source), 10)
+    return 2 * source.nbytes / statistics.median(times) / 1e9
+
+
 def peak_gib(run: Callable[[], Any]) -> float:
     run()
     torch.cuda.synchronize()
@@ -148,6 +157,7 @@ def main() -> None:
     if args.precompile:
         compile_in_parallel([case.name for case in chosen])
     result: dict[str, Any] = {"machine": machine(), "rows": []}
+    result["machine"]["copy, TB/s"] = f"{copy_rate():.2f}"
     running = engines(args.engines)
     for case in chosen:
         for engine in running:
