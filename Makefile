@@ -24,7 +24,7 @@ setup: ## install what is missing: Debian/Ubuntu packages, .venv with torch, Sen
 	scripts/setup.sh
 
 .PHONY: quickstart
-quickstart: build ## corpus, tokenizer, a small model trained on it, text out of it (about 15 minutes)
+quickstart: program ## corpus, tokenizer, a small model trained on it, text out of it (about 15 minutes)
 	scripts/quickstart.sh $(KDA)
 
 .PHONY: test
@@ -32,10 +32,17 @@ test: build ## every check and test (no GPU needed)
 	scripts/test.sh $(BUILD)
 
 ##@ Work
-.PHONY: build
-build: setup ## the library, the program build/release/bin/kda, the Python package's library
+.PHONY: configure
+configure: setup
 	@mkdir -p $(BUILD)
 	cmake --preset $(PRESET) $(CMAKE_ARGS) >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+
+.PHONY: program
+program: configure ## only the program build/release/bin/kda and the Python package's library
+	cmake --build $(BUILD) --parallel $(JOBS) --target kda_program
+
+.PHONY: build
+build: configure ## everything: library, program, Python package's library, tests, benchmarks
 	cmake --build $(BUILD) --parallel $(JOBS)
 
 .PHONY: bench
