@@ -120,7 +120,7 @@ def test_pool_with_the_gate_inside(gate_kind: str, device: str) -> None:
     expected_o, expected = definition_from(call, pool[[4, 0, 2]])
     here, slots = call.to(device), torch.tensor([4, 0, 2], device=device)
     for out in (None, torch.empty(3, 2, 4, 5, device=device)):
-        states = pool.to(device)
+        states = pool.to(device, copy=True)
         o, _ = kda.fused_recurrent_kda_fwd(
             *here.tensors(), initial_state=states, ssm_state_indices=slots, out=out, **here.options
         )
