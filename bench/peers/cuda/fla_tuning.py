@@ -6,9 +6,10 @@ times all of them, and its choices are written in the format of its configuratio
 
     python bench/peers/cuda/fla_tuning.py compile --workers 14
     python bench/peers/cuda/fla_tuning.py tune --out DIR
-    FLA_CACHE_MODE=fuzzy FLA_CONFIG_DIR=DIR python bench/peers/cuda/speed.py ...
+    FLA_CACHE_MODE=full FLA_CONFIG_DIR=DIR python bench/peers/cuda/speed.py ...
 
-``fuzzy`` is FLA's way to use the choice of one shape for others.
+One shape is tuned, the first of speed.py. ``full`` is FLA's way to use its choices for others: with
+another number of heads, and (``default_config``) for packed calls, whose keys name more tensors.
 """
 
 from __future__ import annotations
@@ -24,17 +25,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import PACKED, Case, Fla, make_inputs
+from common import Case, Fla, make_inputs
 
 TUNED = Case(batch=1, tokens=8192, heads=96)
-#: packed calls have kernels of their own, but only some are tuned apart
-PACKED_TUNED = Case(batch=1, tokens=8192, heads=96, lengths=PACKED)
-APART = "IS_VARLEN"
 
 
-def compile_only(share: int = 0, of: int = 1, only: str = "") -> None:
-    """From now on Triton kernels are compiled and not launched: candidates ``share`` mod ``of``, of
-    kernels that are tuned by the key ``only`` if one is named."""
+def compile_only(share: int = 0, of: int = 1) -> None:
+    """From now on Triton kernels are compiled and not launched: candidates ``share`` mod ``of``."""
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
 
@@ -47,12 +44,10 @@ def compile_only(share: int = 0, of: int = 1, only: str = "") -> None:
         return counter % of == share
 
     def compile_kernel(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not only and mine():
+        if mine():
             launch(self, *args, **{**kwargs, "warmup": True})
 
     def compile_candidates(self: Any, *args: Any, **kwargs: Any) -> None:
-        if only and only not in self.keys:
-            return
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         load = getattr(self, "maybe_load_cached_config", None)
         candidates = self.prune_configs(kwargs)
@@ -105,12 +100,6 @@ def compile_all(workers: int) -> None:
         subprocess.Popen([*command, "--share", str(i)], stderr=subprocess.DEVNULL)
         for i in range(workers)
     ]
-    running.append(
-        subprocess.Popen(
-            [sys.executable, __file__, "share", "--workers", "1", "--packed"],
-            stderr=subprocess.DEVNULL,
-        )
-    )
     failed = sum(process.wait() != 0 for process in running)
     print(f"compiled by {workers} workers in {time.time() - began:.0f} s, {failed} failed")
 
@@ -126,9 +115,6 @@ def tune(out: Path, warmup: int, rep: int) -> None:
     active.get_benchmarker = lambda self: functools.partial(do_bench, warmup=warmup, rep=rep)
     began = time.time()
     one_step(TUNED)
-    run = Autotuner.run
-    Autotuner.run = lambda self, *a, **k: run(self, *a, **k) if APART in self.keys else None
-    one_step(PACKED_TUNED)
     out.mkdir(parents=True, exist_ok=True)
     written = 0
     for tuner in gc.get_objects():
@@ -147,7 +133,9 @@ def tune(out: Path, warmup: int, rep: int) -> None:
                 },
             }
         name = getattr(tuner, "kernel_name", tuner.base_fn.__name__)
-        text = json.dumps({"kernel_name": name, "autotune_entries": entries}, indent=1)
+        first = next(iter(entries.values()))["config"]
+        data = {"kernel_name": name, "autotune_entries": entries, "default_config": first}
+        text = json.dumps(data, indent=1)
         (out / f"{name}.json").write_text(text + "\n")
         written += 1
     print(f"tuned {written} kernels on {TUNED.name} in {time.time() - began:.0f} s: {out}")
@@ -158,7 +146,6 @@ def main() -> None:
     parser.add_argument("action", choices=["compile", "share", "tune"])
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--share", type=int, default=0)
-    parser.add_argument("--packed", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path("fla_configs"))
     parser.add_argument("--warmup", type=int, default=5, help="ms per candidate")
     parser.add_argument("--rep", type=int, default=20, help="ms per candidate")
@@ -166,8 +153,8 @@ def main() -> None:
     if args.action == "compile":
         compile_all(args.workers)
     elif args.action == "share":
-        compile_only(args.share, args.workers, APART if args.packed else "")
-        one_step(PACKED_TUNED if args.packed else TUNED)
+        compile_only(args.share, args.workers)
+        one_step(TUNED)
     else:
         tune(args.out, args.warmup, args.rep)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,11 @@ def reference(x: Inputs, case: Case) -> list[torch.Tensor]:
 def errors(got: torch.Tensor, wanted: torch.Tensor) -> dict[str, float]:
     """Largest and mean absolute error, and the RMS of the error over the RMS of the reference."""
     difference = (got.detach().double() - wanted).abs()
+    error, size = (float(t.square().mean().sqrt()) for t in (difference, wanted))
     return {
         "max": float(difference.max()),
         "mean": float(difference.mean()),
-        "ratio": float(difference.square().mean().sqrt() / wanted.square().mean().sqrt()),
+        "ratio": error / size if size > 0.0 else (0.0 if error == 0.0 else math.inf),
     }
 
 
