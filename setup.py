@@ -123,8 +123,13 @@ class BuildWithLibrary(build_py):
         if not (LIBRARIES / MAIN).is_file():
             build_library()
         check_note()
+        if self.editable_mode:  # the library stays where it is
+            super().run()
+            return
+        package = Path(self.build_lib) / "kda"
+        shutil.rmtree(package, ignore_errors=True)  # files of an earlier wheel would slip in
         super().run()
-        target = Path(self.build_lib) / "kda" / "lib"
+        target = package / "lib"
         carried = needed_libraries(LIBRARIES / MAIN)
         for name in CARRIED:
             if name in carried:
