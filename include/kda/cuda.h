@@ -17,11 +17,27 @@
 /// argument does not change the work: 64 tokens always. Backward calls are fastest with a lower
 /// bound >= -7 (safe gate), bf16 tensors and K = V in {64, 128}. Recurrent calls compute in f32
 /// for every type.
+///
+/// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V = 64 or 128
+/// and a bounded gate is one fused kernel (docs/ops/chunk-hopper.md); `chunk_forward_path` says
+/// which kernels a call takes and why.
 #pragma once
+
+#include <string>
+
+#include "kda/ops/chunk.h"
 
 namespace kda::cuda {
 
 /// Makes Backend::kCuda available to the functions of this library. Idempotent, thread safe.
 void register_backend();
+
+/// Which kernels `chunk_forward` would run for this call on the current device, and what speaks
+/// against the others, in one line. Throws what `chunk_forward` would for a faulty call.
+std::string chunk_forward_path(const ChunkForwardParams& params);
+
+/// Switches the kernels made for Hopper on (as from the start) or off for the whole process, to
+/// compare them with the portable ones. Workspace sizes depend on it.
+void set_hopper_enabled(bool enabled);
 
 }  // namespace kda::cuda

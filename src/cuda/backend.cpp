@@ -1,6 +1,7 @@
 // The backend table of the CUDA library.
 #include <string>
 
+#include "cuda/hopper/scan.h"
 #include "cuda/ops.h"
 #include "cuda/plan.h"
 #include "dispatch/backend_table.h"
@@ -21,8 +22,12 @@ std::size_t gate_backward_workspace(const GateBackwardParams& params,
   return plan_gate_backward(params, problem, nullptr, &partials);
 }
 
-std::size_t chunk_forward_workspace(const ChunkForwardParams&, const core::Problem& problem) {
+std::size_t chunk_forward_workspace(const ChunkForwardParams& params,
+                                    const core::Problem& problem) {
   ChunkArgs args;
+  if (hopper::forward_reason_against(params, problem).empty()) {
+    return plan_chunk_map(problem, nullptr, &args);
+  }
   return plan_chunk_forward(problem, nullptr, &args);
 }
 
@@ -38,6 +43,15 @@ std::size_t recurrent_workspace(const RecurrentForwardParams&, const core::Probl
 }
 
 }  // namespace
+
+std::string chunk_forward_path(const ChunkForwardParams& params) {
+  const std::string reason =
+      hopper::forward_reason_against(params, core::check_chunk_forward(params));
+  if (reason.empty()) return "fused kernel for Hopper (sm_90a)";
+  return "portable kernels; the fused kernel for Hopper is not used: " + reason;
+}
+
+void set_hopper_enabled(bool enabled) { hopper::set_enabled(enabled); }
 
 void check_workspace(std::size_t bytes, const Context& context) {
   if (bytes == 0) return;

@@ -1,5 +1,6 @@
 // The chunk calls: plan the workspace, fill the arguments, run the stages in order.
 #include "cuda/convert.h"
+#include "cuda/hopper/scan.h"
 #include "cuda/launch/launch.h"
 #include "cuda/ops.h"
 #include "cuda/plan.h"
@@ -29,8 +30,10 @@ void make_map(const OperatorInputs& in, const core::Problem& problem, const Chun
 void chunk_forward(const ChunkForwardParams& params, const core::Problem& problem,
                    const Context& context) {
   ChunkArgs args;
-  check_workspace(plan_chunk_forward(problem, nullptr, &args), context);
-  plan_chunk_forward(problem, context.workspace.data, &args);
+  const bool fused = hopper::forward_reason_against(params, problem).empty();
+  const auto plan = fused ? plan_chunk_map : plan_chunk_forward;
+  check_workspace(plan(problem, nullptr, &args), context);
+  plan(problem, context.workspace.data, &args);
   args.shape = to_shape(problem);
   args.in = to_inputs(params.in, problem);
   args.o = to_tensor(params.o);
@@ -38,7 +41,9 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
   args.h = to_tensor(params.h_kv);
   void* stream = context.stream;
   make_map(params.in, problem, args.map, stream);
-  if (path_of(problem) == Path::kMma) {
+  if (fused) {
+    hopper::launch_forward(args, stream);
+  } else if (path_of(problem) == Path::kMma) {
     launch_prep_mma(args, stream);
     launch_scan_fwd_mma(args, /*output=*/true, stream);
   } else {
@@ -70,7 +75,11 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   if (path_of(problem) == Path::kMma) {
     launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
-    launch_scan_rev_mma(args, stream);
+    if (hopper::reverse_reason_against(params, problem).empty()) {
+      hopper::launch_reverse(args, stream);
+    } else {
+      launch_scan_rev_mma(args, stream);
+    }
     launch_local_mma(args, stream);
   } else {
     launch_prep_simt(args, stream);

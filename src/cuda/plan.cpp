@@ -65,6 +65,12 @@ std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkAr
   return arena.used();
 }
 
+std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args) {
+  Arena arena(base);
+  plan_map(problem, &arena, &args->map);
+  return arena.used();
+}
+
 std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
                                 void* base, ChunkArgs* args) {
   Arena arena(base);

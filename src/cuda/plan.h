@@ -36,6 +36,8 @@ std::int64_t padded_head(std::int64_t dim, Path path);
 
 // Fill the workspace pointers of `args` (null base: count only); return the bytes used.
 std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkArgs* args);
+// Only the tables of a packed call: what the fused forward for Hopper wants.
+std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args);
 std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
                                 void* base, ChunkArgs* args);
 std::size_t plan_recurrent(const core::Problem& problem, void* base, std::int64_t** offsets);

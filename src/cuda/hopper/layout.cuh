@@ -1,0 +1,111 @@
+// Shared memory of the fused forward kernel and who waits for what.
+//
+// A ring of slots, one 16-token chunk each. A slot goes round: the loaders write raw q, k, g and v
+// (in the reverse scan do); one prep warp turns k, q and g in place into the row factors kt, qt and
+// the column factor kb; the update warpgroups read them (and v) and free the slot.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/args.h"
+#include "cuda/tile/swizzle.cuh"
+
+namespace kda::cuda::hopper {
+
+inline constexpr int kChunk = 16;        // tokens per step
+inline constexpr int kBlockTokens = 64;  // tokens per state snapshot
+inline constexpr int kRowBytes = 128;    // a tile row: 64 channels of 16 bits
+
+// kPrepWarpgroups and kSlots decide how many chunks are under way; registers per thread of the
+// three roles sum to what the launch gives (64 Ki / threads, a multiple of 8) times the
+// warpgroups.
+template <int kK_, int kValueGroups_, int kPrepGroups_, int kSlots_, int kUpdateRegs_,
+          int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false>
+struct Config {
+  static constexpr bool kSnapshots = kSnapshots_ || kReverse_;  // bf16 states per 64 tokens
+  static constexpr bool kReverse = kReverse_;                   // the reverse scan of the backward
+  static constexpr int kK = kK_;                                // channels: 64 or 128
+  static constexpr int kValueGroups = kValueGroups_;  // warpgroups of 64 value columns each
+  static constexpr int kPrepGroups = kPrepGroups_;
+  static constexpr int kSlots = kSlots_;
+  static constexpr int kUpdateRegs = kUpdateRegs_;
+  static constexpr int kPrepRegs = kPrepRegs_;
+  static constexpr int kLoadRegs = kLoadRegs_;
+
+  static constexpr int kPrepWarps = 4 * kPrepGroups;
+  static constexpr int kThreads = 128 * (kValueGroups + kPrepGroups + 1);
+  static constexpr int kHalves = kK / 64;
+  static_assert(kK == 64 || kK == 128);
+  static_assert(kPrepWarps <= kSlots);  // a prep warp must not lap the ring
+
+  // Offsets in a slot. Rows of [kt; qt] alternate per 64 channels: 16 rows kt, 16 rows qt.
+  static constexpr int kRows = 0;
+  static constexpr int kRowsHalf = 2 * kChunk * kRowBytes;
+  static constexpr int kColumns = kHalves * kRowsHalf;
+  static constexpr int kColumnsHalf = kChunk * kRowBytes;
+  static constexpr int kValues = kColumns + kHalves * kColumnsHalf;
+  static constexpr int kValuesHalf = kChunk * kRowBytes;
+  static constexpr int kSlotBytes = kValues + kValueGroups * kValuesHalf;
+  static_assert(kSlotBytes % 1024 == 0);
+
+  // Small matrices of a slot as 2x2 cores of 128 bytes: A diag(beta) and N, in the reverse scan
+  // A^T and N^T; then the decay of the chunk.
+  static constexpr int kA = 0;
+  static constexpr int kN = 512;
+  static constexpr int kDecay = 1024;
+  static constexpr int kBeta = kDecay + kK * 4;  // f32, backward only
+  static constexpr int kSmallBytes = kBeta + (kReverse ? kChunk * 4 : 0);
+
+  // Per prep warp: Lo transposed, f32, rows of 20; then 1/|k|, 1/|q| of the rows as
+  // bf16 pairs, high and low part.
+  static constexpr int kLoStride = 20;
+  static constexpr int kNorms = kChunk * kLoStride * 4;
+  static constexpr int kScratchBytes = kNorms + kChunk * 16;
+
+  // A snapshot on its way out, per update warpgroup: kK rows of 64 values; padded against bank
+  // conflicts.
+  static constexpr int kStageRow = 64 * 2 + 16;
+  static constexpr int kStageBytes = kSnapshots ? kK * kStageRow : 0;
+
+  static constexpr int kSmall = kSlots * kSlotBytes;
+  static constexpr int kScratch = kSmall + kSlots * kSmallBytes;
+  static constexpr int kStages = kScratch + kPrepWarps * kScratchBytes;
+  static constexpr int kBarriers = kStages + kValueGroups * kStageBytes;
+  static constexpr int kSmemBytes = kBarriers + kSlots * 24;
+  static_assert(kSmemBytes <= 227 * 1024);
+};
+
+template <typename C>
+__device__ inline std::uint32_t loaded_barrier(std::uint32_t smem, int slot) {
+  return smem + C::kBarriers + slot * 24;
+}
+template <typename C>
+__device__ inline std::uint32_t ready_barrier(std::uint32_t smem, int slot) {
+  return smem + C::kBarriers + slot * 24 + 8;
+}
+template <typename C>
+__device__ inline std::uint32_t free_barrier(std::uint32_t smem, int slot) {
+  return smem + C::kBarriers + slot * 24 + 16;
+}
+
+// Byte offset of 16-byte piece `piece` of row `row` of a tile.
+__device__ inline std::uint32_t tile_offset(int row, int piece) {
+  return static_cast<std::uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
+}
+
+// Where a role stands in the ring: `step` chunks after the start of the ring.
+template <int kSlots>
+struct RingPosition {
+  int slot = 0;
+  std::uint32_t parity = 0;
+
+  __device__ void advance(int steps) {  // steps <= kSlots
+    slot += steps;
+    if (slot >= kSlots) {
+      slot -= kSlots;
+      parity ^= 1U;
+    }
+  }
+};
+
+}  // namespace kda::cuda::hopper

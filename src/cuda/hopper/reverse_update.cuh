@@ -1,0 +1,206 @@
+// The update of the reverse scan: one warpgroup per 64 value columns carries the gradient of the
+// state from the last chunk to the first.
+//
+// D^T [64 values, kK channels] is held like the state in update.cuh. Per chunk, with D the gradient
+// at its end (all transposed, n = tokens or channels; qt and N carry `scale` here):
+//   D  = decay D
+//   dU = D kb + do N,   X = dU A
+//   D += do qt - beta X kt
+// X = A^T dU and dv = beta X do not depend on how tokens are grouped, so the 64-token stages that
+// read X and D (at the ends of 64-token blocks) can follow.
+#pragma once
+
+#include "cuda/hopper/update.cuh"
+
+namespace kda::cuda::hopper {
+
+// Starts du (+)= D kb over 64 channels; `columns`: kb of the chunk, rows are tokens.
+template <bool kFirst>
+__device__ inline void start_columns(float (&du)[8], const std::uint32_t (&frag)[4][4],
+                                     std::uint64_t columns) {
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+    if (kFirst && s == 0) {
+      ptx::wgmma_set16(du, frag[s], columns);
+    } else {
+      ptx::wgmma_add16(du, frag[s], ptx::advance_descriptor(columns, 32 * s));
+    }
+  }
+}
+
+// Two [16 tokens, 64 values] results of a chunk on their way to memory.
+__device__ inline void store_tokens(const std::uint32_t (&frag)[4], std::uint16_t* to,
+                                    std::int64_t stride, int rows) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const std::uint32_t pair = ptx::movmatrix(frag[2 * half + x]);
+      if (8 * half < rows) {
+        *reinterpret_cast<std::uint32_t*>(to + 8 * half * stride + 8 * x) = pair;
+      }
+    }
+  }
+}
+
+template <typename C>
+__device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t smem, int group,
+                                           int warp, int lane, std::int64_t num_items) {
+  constexpr int kHalves = C::kHalves;
+  constexpr int kSteps = kBlockTokens / kChunk;
+  const int r = lane / 4;
+  const int c2 = lane % 4 * 2;
+  const int v_row = lane % 8 + 8 * (lane / 16);
+  const std::uint32_t v_at =
+      smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
+  const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
+  const std::uint32_t beta_at = smem + C::kSmall + C::kBeta + c2 * 4;
+  // Descriptors of slot 0. kb is read by rows (n = tokens), kt and qt by columns (n = channels).
+  const std::uint64_t columns_at =
+      ptx::matrix_descriptor(smem + C::kColumns, 16, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t rows_at =
+      ptx::matrix_descriptor(smem + C::kRows, C::kRowsHalf, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t a_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kA, 128, 256, ptx::Swizzle::kCores);
+  const std::uint64_t n_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
+  RingPosition<C::kSlots> at;
+  float state[kHalves][32];
+  std::uint32_t frag[kHalves][4][4];
+  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const Work w = work_at<C>(args, item);
+    const int v_warp = w.v0 + 64 * group + 16 * warp;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      load_state(args.d_final_state,
+                 w.n * args.d_final_state.s0 + w.hv * args.d_final_state.s1 +
+                     64 * half * args.d_final_state.s2,
+                 v_warp + r, c2, state[half]);
+    }
+    const int num_blocks = w.num_chunks / kSteps;
+    const std::int64_t V = args.shape.V;
+    for (int block = num_blocks - 1; block >= 0; --block) {
+      const std::int64_t tile = w.span.first_chunk + block;
+      std::uint16_t* x_to = static_cast<std::uint16_t*>(args.x.data) + tile * args.x.s0 +
+                            w.hv * args.x.s1 + r * V + v_warp + c2;
+      std::uint16_t* dv_to =
+          static_cast<std::uint16_t*>(args.dv.data) + w.span.row * args.dv.s0 +
+          (w.span.begin + static_cast<std::int64_t>(block) * kBlockTokens + r) * args.dv.s1 +
+          w.hv * args.dv.s2 + v_warp + c2;
+      ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
+      std::uint16_t* d_to = static_cast<std::uint16_t*>(args.d_states.data) +
+                            tile * args.d_states.s0 + w.hv * args.d_states.s1 + w.v0 + 64 * group;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half)
+        pack_state<64>(state[half], frag[half]);
+      store_snapshot<C>(smem, group, warp, lane, d_to, V, frag);
+      float du[8];
+      std::uint32_t d_o[4];
+      ptx::ldmatrix_trans(d_o, v_at + at.slot * C::kSlotBytes);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        decay_half(decay_at + at.slot * C::kSmallBytes + 256 * half, state[half], frag[half]);
+      }
+      ptx::wgmma_fence();
+      start_columns<true>(du, frag[0],
+                          ptx::advance_descriptor(columns_at, at.slot * C::kSlotBytes));
+      if constexpr (kHalves > 1) {
+        start_columns<false>(
+            du, frag[1],
+            ptx::advance_descriptor(columns_at, at.slot * C::kSlotBytes + C::kColumnsHalf));
+      }
+      ptx::wgmma_add16(du, d_o, ptx::advance_descriptor(n_at, at.slot * C::kSmallBytes));
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(du);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const int chunk = kSteps - 1 - step;  // of the block
+        const std::uint32_t slot_bytes = at.slot * C::kSlotBytes;
+        const std::uint32_t small_bytes = at.slot * C::kSmallBytes;
+        const std::uint32_t done = free_barrier<C>(smem, at.slot);
+        std::uint32_t token_frag[4];
+        pack_tokens(du, token_frag);
+        float x[8];
+        ptx::wgmma_fence();
+        ptx::wgmma_set16(x, token_frag, ptx::advance_descriptor(a_at, small_bytes));
+        ptx::wgmma_commit();
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          ptx::wgmma_add_wide(state[half], d_o,
+                              ptx::advance_descriptor(
+                                  rows_at, slot_bytes + half * C::kRowsHalf + kChunk * kRowBytes));
+        }
+        ptx::wgmma_commit();
+        float2 beta[2];
+#pragma unroll
+        for (int t = 0; t < 2; ++t)
+          beta[t] = ptx::load_shared_f2(beta_at + small_bytes + 32 * t);
+        ptx::wgmma_wait<1>();
+        std::uint32_t x_frag[4];
+        pack_tokens(x, x_frag);
+        std::uint32_t minus[4];  // -beta X
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          minus[p] = pack_bf16(-beta[p / 2].x * x[2 * p], -beta[p / 2].y * x[2 * p + 1]);
+        }
+        ptx::wgmma_fence();
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          ptx::wgmma_add_wide(state[half], minus,
+                              ptx::advance_descriptor(rows_at, slot_bytes + half * C::kRowsHalf));
+          ptx::wgmma_commit();
+        }
+        at.advance(1);
+        if (step + 1 < kSteps) {
+          ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
+          const std::uint32_t next = at.slot * C::kSlotBytes;
+          const std::uint32_t next_small = at.slot * C::kSmallBytes;
+          ptx::wgmma_wait<kHalves - 1>();
+          ptx::ldmatrix_trans(d_o, v_at + next);
+          decay_half(decay_at + next_small, state[0], frag[0]);
+          ptx::wgmma_fence();
+          start_columns<true>(du, frag[0], ptx::advance_descriptor(columns_at, next));
+          if constexpr (kHalves > 1) {
+            ptx::wgmma_commit();
+            ptx::wgmma_wait<1>();
+            decay_half(decay_at + next_small + 256, state[1], frag[1]);
+            ptx::wgmma_fence();
+            start_columns<false>(du, frag[1],
+                                 ptx::advance_descriptor(columns_at, next + C::kColumnsHalf));
+          }
+          ptx::wgmma_add16(du, d_o, ptx::advance_descriptor(n_at, next_small));
+          ptx::wgmma_commit();
+        } else {
+          ptx::wgmma_wait<0>();
+        }
+        if (lane == 0) ptx::mbarrier_arrive(done);
+        store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
+        if (args.dv.data != nullptr) {
+          std::uint32_t dv[4];  // beta X
+#pragma unroll
+          for (int p = 0; p < 4; ++p)
+            dv[p] = minus[p] ^ 0x80008000U;
+          store_tokens(dv, dv_to + chunk * kChunk * args.dv.s1, args.dv.s1,
+                       chunk_rows(w, block * kSteps + chunk) - r);
+        }
+        if (step + 1 < kSteps) {
+          ptx::wgmma_wait<0>();
+          ptx::wgmma_pin(du);
+        }
+      }
+    }
+    if (args.d_initial_state.data != nullptr) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        store_state(args.d_initial_state,
+                    w.n * args.d_initial_state.s0 + w.hv * args.d_initial_state.s1 +
+                        64 * half * args.d_initial_state.s2,
+                    v_warp + r, c2, state[half]);
+      }
+    }
+  }
+  ptx::bulk_wait_read();  // shared memory lives until then
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,38 @@
+// Host side of the fused scans for Hopper (sm_90a): the whole forward, and the reverse scan of the
+// backward.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/problem.h"
+#include "cuda/args.h"
+
+namespace kda::cuda::hopper {
+
+// Why the fused forward cannot serve this call on the current device, in one line; empty: it can.
+std::string forward_reason_against(const ChunkForwardParams& params, const core::Problem& problem);
+
+// The same for the reverse scan (the other stages of the backward are the portable ones).
+std::string reverse_reason_against(const ChunkBackwardParams& params, const core::Problem& problem);
+
+// Process-wide switch, on from the start: tests and benchmarks compare the two paths.
+void set_enabled(bool enabled);
+bool enabled();
+
+// Reads args.shape, map, in; writes o and, where they are there, h and final_state.
+void launch_forward(const ChunkArgs& args, void* stream);
+// Reads args.shape, map, in, d_o, d_final_state; writes x, d_states and, where they are there, dv
+// and d_initial_state.
+void launch_reverse(const ChunkArgs& args, void* stream);
+
+// What the device code of this build and the current device can do.
+struct DeviceSupport {
+  bool built = false;  // device code for sm_90a is in this program
+  int major = 0;       // compute capability of the current device, 0: none
+  int minor = 0;
+  int num_sms = 0;
+};
+DeviceSupport device_support();
+
+}  // namespace kda::cuda::hopper

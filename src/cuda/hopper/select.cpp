@@ -1,0 +1,89 @@
+// Which calls the fused forward serves. Everything else takes the portable kernels.
+#include <atomic>
+#include <initializer_list>
+#include <string>
+
+#include "cuda/convert.h"
+#include "cuda/hopper/scan.h"
+#include "cuda/hopper/tiling.h"
+
+namespace kda::cuda::hopper {
+namespace {
+
+std::atomic<bool> g_enabled{true};
+
+// A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
+constexpr double kLowestBound = -5.0;
+
+std::string head_text(const Dims& d) {
+  return "K=" + std::to_string(d.K) + ", V=" + std::to_string(d.V);
+}
+
+// What speaks against both scans.
+std::string common_reason(const OperatorInputs& in, const core::Problem& problem) {
+  if (!enabled()) return "switched off for this process";
+  const DeviceSupport device = device_support();
+  if (!device.built) return "this build has no code for sm_90a";
+  if (device.major != 9) {
+    return "it needs compute capability 9.0, the device has " + std::to_string(device.major) + "." +
+           std::to_string(device.minor);
+  }
+  if (problem.io != DType::kBF16) return "it needs bf16 tensors";
+  const Dims& d = problem.dims;
+  if (d.K != d.V || (d.K != 64 && d.K != 128)) {
+    return "it needs K = V = 64 or 128, given " + head_text(d);
+  }
+  if (!problem.raw_gate || !in.gate.lower_bound_ln.has_value()) {
+    return "it needs a gate with a lower bound";
+  }
+  if (*in.gate.lower_bound_ln < kLowestBound) return "it needs a lower bound of at least -5";
+  return {};
+}
+
+struct NamedRows {
+  const char* name;
+  ConstTensorView view;
+};
+std::string rows_reason(std::initializer_list<NamedRows> all) {
+  for (const NamedRows& rows : all) {
+    if (rows.view.defined() && !is_plain(to_tensor(rows.view))) {
+      return std::string(rows.name) + ": it needs 16-byte aligned rows of bf16";
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void set_enabled(bool enabled) { g_enabled.store(enabled); }
+bool enabled() { return g_enabled.load(); }
+
+std::string forward_reason_against(const ChunkForwardParams& params, const core::Problem& problem) {
+  const OperatorInputs& in = params.in;
+  std::string reason = common_reason(in, problem);
+  if (reason.empty()) {
+    reason =
+        rows_reason({{"q", in.q}, {"k", in.k}, {"v", in.v}, {"g_raw", in.g_raw}, {"o", params.o}});
+  }
+  if (reason.empty() && params.h_kv.defined() && params.h_kv.dtype != DType::kBF16) {
+    reason = "h_kv: it writes bf16 states";
+  }
+  return reason;
+}
+
+std::string reverse_reason_against(const ChunkBackwardParams& params,
+                                   const core::Problem& problem) {
+  const OperatorInputs& in = params.in;
+  std::string reason = common_reason(in, problem);
+  if (reason.empty()) {
+    reason = rows_reason(
+        {{"q", in.q}, {"k", in.k}, {"g_raw", in.g_raw}, {"d_o", params.d_o}, {"dv", params.dv}});
+  }
+  const Dims& d = problem.dims;
+  if (reason.empty() && (d.K != 128 || !whole_heads(d.N * d.HV, device_support().num_sms))) {
+    reason = "the portable scan is faster where heads are small or few";
+  }
+  return reason;
+}
+
+}  // namespace kda::cuda::hopper

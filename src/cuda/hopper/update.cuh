@@ -1,0 +1,284 @@
+// The update: one warpgroup per 64 value columns carries the state through the chunks.
+//
+// The state is held transposed, S^T [64 values, kK channels], as f32 accumulators of a warpgroup;
+// rounded to bf16 they are the A operand of the next products, so it never visits shared memory.
+// Per chunk (all transposed, n = tokens):
+//   Y = v - S kt,  O = S qt          one pass of products, B = [kt; qt]
+//   U = Y (A diag(beta))^T
+//   S = decay (S + U kb),  O += U N^T
+#pragma once
+
+#include "cuda/hopper/work.cuh"
+#include "cuda/ptx/bulk.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_vector.cuh"
+#include "cuda/ptx/warpgroup.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/element.cuh"
+
+namespace kda::cuda::hopper {
+
+// Fragments of a [64 values, 16 tokens] product, rounded: the A operand of the next one.
+__device__ inline void pack_tokens(const float (&x)[8], std::uint32_t (&frag)[4]) {
+#pragma unroll
+  for (int p = 0; p < 4; ++p)
+    frag[p] = pack_bf16(x[2 * p], x[2 * p + 1]);
+}
+
+template <int kK>
+__device__ inline void pack_state(const float (&state)[kK / 2], std::uint32_t (&frag)[kK / 16][4]) {
+#pragma unroll
+  for (int s = 0; s < kK / 16; ++s) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x)
+      frag[s][x] = pack_bf16(state[8 * s + 2 * x], state[8 * s + 2 * x + 1]);
+  }
+}
+
+// A thread's part of S^T: values v, v + 8; channels 8 t + 2 c, + 1.
+__device__ inline void load_state(const Tensor& from, std::int64_t at, int v, int c2,
+                                  float (&state)[32]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      state[4 * t + x] = from.data == nullptr
+                             ? 0.0F
+                             : __ldg(static_cast<const float*>(from.data) + at +
+                                     (8 * t + c2 + x % 2) * from.s2 + (v + 8 * (x / 2)) * from.s3);
+    }
+  }
+}
+
+__device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int c2,
+                                   const float (&state)[32]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      static_cast<float*>(to.data)[at + (8 * t + c2 + x % 2) * to.s2 + (v + 8 * (x / 2)) * to.s3] =
+          state[4 * t + x];
+    }
+  }
+}
+
+// The rounded state as rows of values, [kK, 64] of a [kK, V] matrix at `to`, by way of shared
+// memory so that memory sees whole rows. Called by all threads of the warpgroup.
+template <typename C>
+__device__ inline void store_snapshot(std::uint32_t smem, int group, int warp, int lane,
+                                      std::uint16_t* to, std::int64_t V,
+                                      const std::uint32_t (&frag)[C::kHalves][4][4]) {
+  const std::uint32_t stage = smem + C::kStages + group * C::kStageBytes;
+  const std::uint32_t mine =
+      stage + (lane % 8 + 8 * (lane / 16)) * C::kStageRow + (2 * warp + lane / 8 % 2) * 16;
+  ptx::bulk_wait_read();
+  ptx::warpgroup_sync(1 + group);  // the last snapshot has left the stage
+#pragma unroll
+  for (int half = 0; half < C::kHalves; ++half) {
+#pragma unroll
+    for (int s = 0; s < 4; ++s)
+      ptx::stmatrix_trans(mine + (64 * half + 16 * s) * C::kStageRow, frag[half][s]);
+  }
+  ptx::fence_async_shared();
+  ptx::warpgroup_sync(1 + group);  // the stage is complete
+  const int row = 32 * warp + lane;
+  if (row < C::kK) {
+    ptx::bulk_store(to + row * V, stage + row * C::kStageRow, 128);
+    ptx::bulk_commit();
+  }
+}
+
+// Output of one chunk, kept until the products of the next one are under way.
+struct PendingOutput {
+  std::uint32_t frag[4];
+  std::uint16_t* to = nullptr;  // (token r, value 2c)
+  int rows = 0;                 // valid tokens, less r
+};
+
+__device__ inline void store_output(const PendingOutput& o, std::int64_t stride) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      const std::uint32_t pair = ptx::movmatrix(o.frag[2 * half + x]);
+      if (8 * half < o.rows) {
+        *reinterpret_cast<std::uint32_t*>(o.to + 8 * half * stride + 8 * x) = pair;
+      }
+    }
+  }
+}
+
+// Starts (y | out) -= S [kt; qt] over 64 channels of the chunk at `rows`.
+__device__ inline void start_rows(float (&y)[8], float (&out)[8], const std::uint32_t (&frag)[4][4],
+                                  std::uint64_t rows) {
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int s = 0; s < 4; ++s)
+    ptx::wgmma_subtract_pair(y, out, frag[s], ptx::advance_descriptor(rows, 32 * s));
+  ptx::wgmma_commit();
+}
+
+// Accumulators for the next chunk: y = v^T, out = 0.
+__device__ inline void start_values(std::uint32_t address, float (&y)[8], float (&out)[8]) {
+  std::uint32_t v[4];
+  ptx::ldmatrix_trans(v, address);
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    y[2 * p] = low_of(v[p]);
+    y[2 * p + 1] = high_of(v[p]);
+    out[2 * p] = out[2 * p + 1] = 0.0F;
+  }
+}
+
+// Channels 64 half .. + 63 of the state: times decay, and rounded for the next products.
+__device__ inline void decay_half(std::uint32_t decay, float (&state)[32],
+                                  std::uint32_t (&frag)[4][4]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    const float2 x = ptx::load_shared_f2(decay + 32 * t);
+    state[4 * t] *= x.x;
+    state[4 * t + 1] *= x.y;
+    state[4 * t + 2] *= x.x;
+    state[4 * t + 3] *= x.y;
+  }
+  pack_state<64>(state, frag);
+}
+
+template <typename C>
+__device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, int group, int warp,
+                                   int lane, std::int64_t num_items) {
+  constexpr int kHalves = C::kHalves;
+  const int r = lane / 4;
+  const int c2 = lane % 4 * 2;
+  const std::int64_t o_stride = args.o.s1;
+  const float scale = args.in.scale;
+  // This lane's address of the v tile: 8x8 blocks (tokens, values), values second.
+  const int v_row = lane % 8 + 8 * (lane / 16);
+  const std::uint32_t v_at =
+      smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
+  const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
+  // Descriptors of slot 0; a slot further on is an addition.
+  const std::uint64_t rows_at =
+      ptx::matrix_descriptor(smem + C::kRows, 16, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t columns_at =
+      ptx::matrix_descriptor(smem + C::kColumns, C::kColumnsHalf, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t a_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kA, 128, 256, ptx::Swizzle::kCores);
+  const std::uint64_t n_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
+  RingPosition<C::kSlots> at;
+  PendingOutput pending;
+  float state[kHalves][32];
+  std::uint32_t frag[kHalves][4][4];
+  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const Work w = work_at<C>(args, item);
+    const int v_warp = w.v0 + 64 * group + 16 * warp;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      load_state(args.in.initial_state,
+                 w.n * args.in.initial_state.s0 + w.hv * args.in.initial_state.s1 +
+                     64 * half * args.in.initial_state.s2,
+                 v_warp + r, c2, state[half]);
+      pack_state<64>(state[half], frag[half]);
+    }
+    std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
+                       (w.span.begin + r) * o_stride + w.hv * args.o.s2 + v_warp + c2;
+    std::uint16_t* h = nullptr;
+    if constexpr (C::kSnapshots) {
+      h = static_cast<std::uint16_t*>(args.h.data) + w.span.first_chunk * args.h.s0 +
+          w.hv * args.h.s1 + w.v0 + 64 * group;
+    }
+    // (y | out) of the first chunk. A loop pass ends with those of the next one, so that scaling
+    // and rounding the state can hide behind products; after the last chunk they are not used.
+    float y[8];
+    float out[8];  // -S qt
+    if (w.num_chunks > 0) ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
+    start_values(v_at + at.slot * C::kSlotBytes, y, out);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      start_rows(y, out, frag[half],
+                 ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
+    }
+    ptx::wgmma_wait<0>();
+    for (int chunk = 0; chunk < w.num_chunks; ++chunk) {
+      const std::uint32_t slot_bytes = at.slot * C::kSlotBytes;
+      const std::uint32_t small_bytes = at.slot * C::kSmallBytes;
+      const std::uint32_t done = free_barrier<C>(smem, at.slot);
+      if constexpr (C::kSnapshots) {
+        if (chunk % (kBlockTokens / kChunk) == 0) {
+          store_snapshot<C>(smem, group, warp, lane, h, args.shape.V, frag);
+          h += args.h.s0;
+        }
+      }
+      std::uint32_t token_frag[4];
+      pack_tokens(y, token_frag);
+      float u[8];
+      ptx::wgmma_fence();
+      ptx::wgmma_set16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+
+      pack_tokens(u, token_frag);
+      float inner[8];
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        ptx::wgmma_add_wide(
+            state[half], token_frag,
+            ptx::advance_descriptor(columns_at, slot_bytes + half * C::kColumnsHalf));
+        if (half == kHalves - 1)
+          ptx::wgmma_set16(inner, token_frag, ptx::advance_descriptor(n_at, small_bytes));
+        ptx::wgmma_commit();
+      }
+      float o_rows[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        o_rows[e] = -scale * out[e];
+      // After the last chunk: the same slot again, whose products are not used. (No branch here:
+      // the compiler would serialise the products.)
+      if (chunk + 1 < w.num_chunks) at.advance(1);
+      ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
+      start_values(v_at + at.slot * C::kSlotBytes, y, out);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        if (half < kHalves - 1) {
+          ptx::wgmma_wait<1>();
+        } else {
+          if (kHalves > 1)
+            ptx::wgmma_wait<1>();
+          else
+            ptx::wgmma_wait<0>();
+        }
+        decay_half(decay_at + small_bytes + 256 * half, state[half], frag[half]);
+        start_rows(y, out, frag[half],
+                   ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
+      }
+      if (lane == 0) ptx::mbarrier_arrive(done);
+#pragma unroll
+      for (int p = 0; p < 4; ++p)
+        pending.frag[p] = pack_bf16(fmaf(scale, inner[2 * p], o_rows[2 * p]),
+                                    fmaf(scale, inner[2 * p + 1], o_rows[2 * p + 1]));
+      pending.to = o;
+      pending.rows = chunk_rows(w, chunk) - r;
+      store_output(pending, o_stride);
+      o += kChunk * o_stride;
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(y);
+      ptx::wgmma_pin(out);
+    }
+    if (w.num_chunks > 0) at.advance(1);
+    if (args.final_state.data != nullptr) {
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        store_state(args.final_state,
+                    w.n * args.final_state.s0 + w.hv * args.final_state.s1 +
+                        64 * half * args.final_state.s2,
+                    v_warp + r, c2, state[half]);
+      }
+    }
+  }
+  if constexpr (C::kSnapshots) ptx::bulk_wait_read();  // shared memory lives until then
+}
+
+}  // namespace kda::cuda::hopper
