@@ -100,6 +100,8 @@ TEST(Crash_Kill9DuringLog, WholeLinesOnly) {
         log.append({{"step", step}, {"text", std::string(300, 'x')}});
       return 0;
     });
+    while (!std::filesystem::exists(path))  // the first child has yet to start
+      sleep_us(100);
     sleep_us(2000 + 511 * round);
     ::kill(pid, SIGKILL);
     wait_for(pid);

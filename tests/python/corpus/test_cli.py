@@ -195,6 +195,8 @@ def test_interrupt_leaves_nothing(tmp_path: Path, number: signal.Signals, expect
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Jobs in the background of a script ignore SIGINT, and so would their children.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 300
     while not list(tmp_path.glob(".out.building-*")) and time.monotonic() < deadline:
