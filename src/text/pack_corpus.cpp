@@ -90,12 +90,26 @@ void check(const Tokenizer& tokenizer, const std::filesystem::path& out,
     refuse("held_out_share: expected a number in [0, 0.5], got " +
            std::to_string(options.held_out_share));
   }
+  if (options.held_out_share > 0 && !options.held_out_files.empty()) {
+    refuse("held_out_share: expected 0 beside held_out_files, got " +
+           std::to_string(options.held_out_share));
+  }
   if (options.shard_tokens == 0) refuse("shard_tokens: expected more than 0");
   std::error_code error;
   if (std::filesystem::exists(out / io::kManifestName, error)) {
     refuse("out: " + io::escaped(out.string()) +
            " already holds finished shards; remove it or choose another folder");
   }
+}
+
+constexpr double kAll = 1;  // above every place
+
+CorpusStats sum_of(CorpusStats a, const CorpusStats& b) {
+  a.documents += b.documents;
+  a.bytes += b.bytes;
+  a.skipped_empty += b.skipped_empty;
+  a.replaced_bytes += b.replaced_bytes;
+  return a;
 }
 
 /// Uniform in [0, 1), fixed by the text.
@@ -126,27 +140,35 @@ PackCorpusProgress pack_corpus(const std::vector<std::filesystem::path>& files,
     ShardSequence train(out, kTrainFolder, tokenizer, options.shard_tokens);
     ShardSequence held_out(out, kHeldOutFolder, tokenizer, options.shard_tokens);
     std::vector<std::int32_t> ids;
-    progress.corpus = read_corpus(files, options.corpus, [&](const CorpusDocument& document) {
-      ids.clear();
-      if (options.add_bos) ids.push_back(tokenizer.info().bos_id);
-      const auto text_ids = tokenizer.encode(document.text);
-      ids.insert(ids.end(), text_ids.begin(), text_ids.end());
-      ids.push_back(tokenizer.eos_id());
-      if (place_of(document.text) < options.held_out_share) {
-        held_out.add(ids, document.text.size());
-        ++progress.held_out_documents;
-        progress.held_out_tokens += ids.size();
-      } else {
-        train.add(ids, document.text.size());
-        ++progress.train_documents;
-        progress.train_tokens += ids.size();
-      }
-      ++progress.corpus.documents;
-      progress.corpus.bytes += document.text.size();
-      progress.shards = train.names().size() + held_out.names().size();
-      progress.cancelled = keep_going && !keep_going(progress);
-      return !progress.cancelled;
-    });
+    const auto pack = [&](const std::vector<std::filesystem::path>& sources,
+                          double held_out_share) {
+      const CorpusStats before = progress.corpus;
+      const CorpusStats read =
+          read_corpus(sources, options.corpus, [&](const CorpusDocument& document) {
+            ids.clear();
+            if (options.add_bos) ids.push_back(tokenizer.info().bos_id);
+            const auto text_ids = tokenizer.encode(document.text);
+            ids.insert(ids.end(), text_ids.begin(), text_ids.end());
+            ids.push_back(tokenizer.eos_id());
+            if (place_of(document.text) < held_out_share) {
+              held_out.add(ids, document.text.size());
+              ++progress.held_out_documents;
+              progress.held_out_tokens += ids.size();
+            } else {
+              train.add(ids, document.text.size());
+              ++progress.train_documents;
+              progress.train_tokens += ids.size();
+            }
+            ++progress.corpus.documents;
+            progress.corpus.bytes += document.text.size();
+            progress.shards = train.names().size() + held_out.names().size();
+            progress.cancelled = keep_going && !keep_going(progress);
+            return !progress.cancelled;
+          });
+      progress.corpus = sum_of(before, read);
+    };
+    pack(files, options.held_out_share);
+    if (!progress.cancelled) pack(options.held_out_files, kAll);
     if (!progress.cancelled) {
       if (progress.train_documents == 0) {
         throw Error(ErrorCode::kInvalidArgument, "files: no documents to train on");

@@ -17,6 +17,8 @@ struct PackCorpusOptions {
   /// Share of documents set aside for evaluation, in [0, 0.5]. A document is chosen by the hash of
   /// its text, so it stays on its side when other documents come and go.
   double held_out_share = 0;
+  /// Files whose documents are the held-out ones; then `held_out_share` must be 0.
+  std::vector<std::filesystem::path> held_out_files;
   std::uint64_t shard_tokens = std::uint64_t{1} << 26;  ///< a shard is closed when it has that many
 };
 

@@ -163,5 +163,23 @@ TEST(PackCorpus_Refuses, BadOptions) {
                [&] { pack_corpus({file}, t, folder / "file/out", {}); });
 }
 
+TEST(PackCorpus_HeldOutFiles, AreTheHeldOutDocuments) {
+  const TempFolder folder;
+  test::put(folder / "held.txt", "One held-out sentence.\n\nAnother one.\n");
+  PackCorpusOptions options;
+  options.held_out_files = {folder / "held.txt"};
+  const auto result = pack_corpus({corpus(folder, 20)}, small_tokenizer(), folder / "out", options);
+  EXPECT_EQ(result.train_documents, 20u);
+  EXPECT_EQ(result.held_out_documents, 2u);
+  EXPECT_EQ(result.corpus.documents, 22u);
+  const auto data = TokenDataset::open({folder / "out/heldout"});
+  EXPECT_EQ(small_tokenizer().decode(data.shards().front().document(0)), "One held-out sentence.");
+
+  options.held_out_share = 0.1;
+  expect_error(ErrorCode::kInvalidArgument, {"held_out_share: expected 0"}, [&] {
+    pack_corpus({folder / "held.txt"}, small_tokenizer(), folder / "out2", options);
+  });
+}
+
 }  // namespace
 }  // namespace kda::text
