@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <system_error>
+#include <utility>
 
 #include "io/atomic_file.h"
 #include "io/escape.h"
@@ -36,6 +37,14 @@ Json parse_line(std::string_view line, std::uint64_t number, const std::string& 
     throw Error(ErrorCode::kIo, what + " line " + std::to_string(number) + ": not an object");
   }
   return json;
+}
+
+bool is_after(const Json& line, std::int64_t resume_step) {
+  const auto step = line.find("step");
+  if (step == line.end() || !step->is_number_integer()) return false;
+  // Values over 2^63 are kept unsigned and would turn negative.
+  if (step->is_number_unsigned()) return std::cmp_greater(step->get<std::uint64_t>(), resume_step);
+  return step->get<std::int64_t>() > resume_step;
 }
 
 /// JSON has no words for NaN and the infinities, and nlohmann writes null for them, which a reader
@@ -72,10 +81,7 @@ JsonlLog::JsonlLog(const std::filesystem::path& path, std::optional<std::int64_t
       const std::uint64_t whole =
           for_each_line(text, [&](std::uint64_t number, std::string_view line) {
             const Json json = parse_line(line, number, what);
-            const auto step = json.find("step");
-            dropping =
-                dropping || (resume_step && step != json.end() && step->is_number_integer() &&
-                             step->get<std::int64_t>() > *resume_step);
+            dropping = dropping || (resume_step && is_after(json, *resume_step));
             if (dropping) {
               ++recovery_.dropped_lines;
             } else {

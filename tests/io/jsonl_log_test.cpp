@@ -90,6 +90,14 @@ TEST(JsonlLog_ResumeAtZero, EmptiesTheSteps) {
   EXPECT_EQ(get(folder / "m.jsonl"), "");
 }
 
+TEST(JsonlLog_Resume, AStepOverInt64IsLateToo) {
+  const TempFolder folder;
+  put(folder / "m.jsonl", "{\"step\":1}\n{\"step\":18446744073709551615}\n{\"step\":2}\n");
+  JsonlLog log(folder / "m.jsonl", 2);
+  EXPECT_EQ(log.recovery().dropped_lines, 2u);
+  EXPECT_EQ(get(folder / "m.jsonl"), "{\"step\":1}\n");
+}
+
 TEST(JsonlLog_Damage, InTheMiddleIsAnError) {
   const TempFolder folder;
   const auto path = folder / "m.jsonl";
