@@ -6,11 +6,13 @@
 // Both products with S' share one pass over the state and one reduction.
 // Grid: N * HV * ceil(V / kCols) blocks; a block owns kCols value columns. Thread (r, x) keeps rows
 // r + (kK / 8) a, a = 0..7, of columns 4 x .. 4 x + 3 in registers (f32). K is padded to kK in {32,
-// 64, 128, 256}; kCols = 64 shares the token's vectors between two slices of 32.
+// 64, 128, 256}; kCols = 64 shares the token's vectors between two slices of 32. K = V = 128 with
+// states whose rows can move in vectors has a kernel of its own (decode.cuh).
 #pragma once
 
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/fast_gate.cuh"
+#include "cuda/tile/swizzle.cuh"
 
 namespace kda::cuda {
 
@@ -39,119 +41,96 @@ __device__ inline std::int64_t valid_slot(const RecurrentArgs& args, std::int64_
   return slot < args.num_slots ? slot : -1;
 }
 
-// Any strides and V; out of line.
-struct StateRows {
-  float x[8][4];
-};
-static __device__ __noinline__ StateRows load_rows_slow(const Tensor& from, std::int64_t at, int d0,
-                                                        int step, int K, int columns) {
-  StateRows out;
-#pragma unroll 1
-  for (int a = 0; a < 8; ++a) {
-    const int d = d0 + step * a;
-#pragma unroll 1
-    for (int j = 0; j < 4; ++j) {
-      out.x[a][j] = d < K && j < columns ? load(from, at + d * from.s2 + j * from.s3) : 0.0F;
-    }
-  }
-  return out;
-}
-static __device__ __noinline__ void store_rows_slow(const Tensor& to, std::int64_t at, int d0,
-                                                    int step, int K, int columns,
-                                                    const StateRows& rows) {
-#pragma unroll 1
-  for (int a = 0; a < 8; ++a) {
-    const int d = d0 + step * a;
-#pragma unroll 1
-    for (int j = 0; j < 4; ++j) {
-      if (d < K && j < columns) store(to, at + d * to.s2 + j * to.s3, rows.x[a][j]);
-    }
-  }
-}
-
-// The thread's 8 rows x 4 columns of a state; rows at and past K are 0.
-template <int kK, int kCols>
+// The thread's 8 rows x 4 columns of a state; rows at and past K are 0. kWide: four columns of a
+// row move at once (unit stride, aligned rows, f32 or bf16, V a multiple of 4); else any strides.
+template <int kK, int kCols, bool kWide>
 __device__ inline void load_rows(const Tensor& from, std::int64_t index, int hv, int v, int K,
-                                 int V, bool wide, float (&state)[8][4]) {
+                                 int V, float (&state)[8][4]) {
   const int r = threadIdx.x / (kCols / 4);
   const std::int64_t at = index * from.s0 + hv * from.s1 + v * from.s3;
-  if (wide && from.elem == Elem::kF32) {
-    const auto* base = static_cast<const float*>(from.data) + at + r * from.s2;
 #pragma unroll
-    for (int a = 0; a < 8; ++a) {
+  for (int a = 0; a < 8; ++a) {
+    const int d = r + kK / 8 * a;
+    if constexpr (kWide) {
       float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-      if (r + kK / 8 * a < K)
-        x = __ldcs(reinterpret_cast<const float4*>(base + kK / 8 * a * from.s2));
+      if (d < K && v < V && from.elem == Elem::kF32) {
+        x = __ldcs(reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + at +
+                                                   d * from.s2));
+      } else if (d < K && v < V) {
+        const uint2 pair = __ldcs(reinterpret_cast<const uint2*>(
+            static_cast<const std::uint16_t*>(from.data) + at + d * from.s2));
+        x = make_float4(low_of(pair.x), high_of(pair.x), low_of(pair.y), high_of(pair.y));
+      }
       state[a][0] = x.x, state[a][1] = x.y, state[a][2] = x.z, state[a][3] = x.w;
-    }
-  } else if (wide) {
-    const auto* base = static_cast<const std::uint16_t*>(from.data) + at + r * from.s2;
+    } else {
 #pragma unroll
-    for (int a = 0; a < 8; ++a) {
-      uint2 x = make_uint2(0, 0);
-      if (r + kK / 8 * a < K)
-        x = __ldcs(reinterpret_cast<const uint2*>(base + kK / 8 * a * from.s2));
-      state[a][0] = __uint_as_float(x.x << 16);
-      state[a][1] = __uint_as_float(x.x & 0xffff0000U);
-      state[a][2] = __uint_as_float(x.y << 16);
-      state[a][3] = __uint_as_float(x.y & 0xffff0000U);
-    }
-  } else {
-    const StateRows rows = load_rows_slow(from, at, r, kK / 8, K, V - v);
-#pragma unroll
-    for (int a = 0; a < 8; ++a) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        state[a][j] = rows.x[a][j];
+      for (int j = 0; j < 4; ++j) {
+        state[a][j] = d < K && v + j < V ? load(from, at + d * from.s2 + j * from.s3) : 0.0F;
+      }
     }
   }
 }
 
-template <int kK, int kCols>
+template <int kK, int kCols, bool kWide>
 __device__ inline void store_rows(const Tensor& to, std::int64_t index, int hv, int v, int K, int V,
-                                  bool wide, const float (&state)[8][4]) {
+                                  const float (&state)[8][4]) {
   const int r = threadIdx.x / (kCols / 4);
   const std::int64_t at = index * to.s0 + hv * to.s1 + v * to.s3;
-  if (wide && to.elem == Elem::kF32) {
-    auto* base = static_cast<float*>(to.data) + at + r * to.s2;
 #pragma unroll
-    for (int a = 0; a < 8; ++a) {
-      if (r + kK / 8 * a < K) {
-        __stcs(reinterpret_cast<float4*>(base + kK / 8 * a * to.s2),
-               make_float4(state[a][0], state[a][1], state[a][2], state[a][3]));
+  for (int a = 0; a < 8; ++a) {
+    const int d = r + kK / 8 * a;
+    if (d >= K) continue;
+    if constexpr (!kWide) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (v + j < V) store(to, at + d * to.s2 + j * to.s3, state[a][j]);
       }
+    } else if (v < V && to.elem == Elem::kF32) {
+      __stcs(reinterpret_cast<float4*>(static_cast<float*>(to.data) + at + d * to.s2),
+             make_float4(state[a][0], state[a][1], state[a][2], state[a][3]));
+    } else if (v < V) {
+      __stcs(reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(to.data) + at + d * to.s2),
+             make_uint2(pack_bf16(state[a][0], state[a][1]), pack_bf16(state[a][2], state[a][3])));
     }
-  } else if (wide) {
-    auto* base = static_cast<std::uint16_t*>(to.data) + at + r * to.s2;
-#pragma unroll
-    for (int a = 0; a < 8; ++a) {
-      const __nv_bfloat162 x[2] = {__floats2bfloat162_rn(state[a][0], state[a][1]),
-                                   __floats2bfloat162_rn(state[a][2], state[a][3])};
-      if (r + kK / 8 * a < K) {
-        __stcs(reinterpret_cast<uint2*>(base + kK / 8 * a * to.s2),
-               *reinterpret_cast<const uint2*>(x));
-      }
-    }
-  } else {
-    StateRows rows;
-#pragma unroll
-    for (int a = 0; a < 8; ++a) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        rows.x[a][j] = state[a][j];
-    }
-    store_rows_slow(to, at, r, kK / 8, K, V - v, rows);
   }
 }
 
-// Four columns of a row may move at once: unit stride, aligned rows, whole group inside V.
-__device__ inline bool wide_rows(const Tensor& t, int v, int V) {
-  if (!t.vector || v + 4 > V) return false;
-  return t.elem == Elem::kF32 || t.elem == Elem::kBF16;
+// A thread's share of a token: channel tid of q, k and the gate, column v0 + tid of v.
+struct TokenShare {
+  float q = 0.0F;
+  float k = 0.0F;
+  float g = 0.0F;
+  float value = 0.0F;
+  float beta = 0.0F;
+};
+
+template <int kCols>
+__device__ inline TokenShare load_share(const RecurrentArgs& args, std::int64_t row, std::int64_t t,
+                                        int hv, int v0) {
+  const Inputs& in = args.in;
+  const int tid = threadIdx.x;
+  const int h = hv / args.shape.G;
+  TokenShare x;
+  if (tid < args.shape.K) {
+    x.q = load(in.q, row * in.q.s0 + t * in.q.s1 + h * in.q.s2 + tid * in.q.s3);
+    x.k = load(in.k, row * in.k.s0 + t * in.k.s1 + h * in.k.s2 + tid * in.k.s3);
+    x.g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
+  }
+  if (tid < kCols && v0 + tid < args.shape.V) {
+    x.value = load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v0 + tid) * in.v.s3);
+    if (args.beta_v.data != nullptr) {
+      const Tensor& b = args.beta_v;
+      x.beta = load(b, row * b.s0 + t * b.s1 + hv * b.s2 + (v0 + tid) * b.s3);
+    } else {
+      x.beta = beta_of(in, row * in.beta.s0 + t * in.beta.s1 + hv * in.beta.s2);
+    }
+  }
+  return x;
 }
 
-template <int kK, int kCols>
-__global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurrentThreads<kK, kCols>)
+template <int kK, int kCols, bool kWide>
+__global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>,
+                                  (kWide ? 640 : 512) / kRecurrentThreads<kK, kCols>)
     recurrent_kernel(const __grid_constant__ RecurrentArgs args) {
   __shared__ RecurrentSmem<kK, kCols> s;
   constexpr int kLanes = kCols / 4;  // threads of a row
@@ -187,9 +166,14 @@ __global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurren
     }
     start = column < 0 ? -1 : valid_slot(args, n, column);
   }
+  // The first token is sent for before the state: its way through the gate and the norm is longer.
+  TokenShare token;
+  if (begin < end) token = load_share<kCols>(args, row, begin, hv, v0);
+  const Inputs& in = args.in;
+  const GateChannel gc = gate_channel(in.gate, hv, tid < K ? tid : 0, K);
   float state[8][4];
   if (source.data != nullptr && start >= 0) {
-    load_rows<kK, kCols>(source, start, hv, v, K, V, wide_rows(source, v, V), state);
+    load_rows<kK, kCols, kWide>(source, start, hv, v, K, V, state);
   } else {
 #pragma unroll
     for (int a = 0; a < 8; ++a) {
@@ -199,30 +183,13 @@ __global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurren
     }
   }
 
-  const Inputs& in = args.in;
-  const int h = hv / args.shape.G;
-  const GateChannel gc = gate_channel(in.gate, hv, tid < K ? tid : 0, K);
   for (std::int64_t t = begin; t < end; ++t) {
-    float q = 0.0F;
-    float k = 0.0F;
-    float decay = 0.0F;
-    if (tid < K) {
-      q = load(in.q, row * in.q.s0 + t * in.q.s1 + h * in.q.s2 + tid * in.q.s3);
-      k = load(in.k, row * in.k.s0 + t * in.k.s1 + h * in.k.s2 + tid * in.k.s3);
-      const float g = load(in.g, row * in.g.s0 + t * in.g.s1 + hv * in.g.s2 + tid * in.g.s3);
-      decay = expm1f(fast_decay(in.gate, gc.bias, gc.exp_a, g));
-    }
-    float value = 0.0F;  // of column v0 + tid, in the first warp
-    float beta = 0.0F;
-    if (tid < kCols && v0 + tid < V) {
-      value = load(in.v, row * in.v.s0 + t * in.v.s1 + hv * in.v.s2 + (v0 + tid) * in.v.s3);
-      if (args.beta_v.data != nullptr) {
-        const Tensor& b = args.beta_v;
-        beta = load(b, row * b.s0 + t * b.s1 + hv * b.s2 + (v0 + tid) * b.s3);
-      } else {
-        beta = beta_of(in, row * in.beta.s0 + t * in.beta.s1 + hv * in.beta.s2);
-      }
-    }
+    float q = token.q;
+    float k = token.k;
+    const float decay = tid < K ? expm1f(fast_decay(in.gate, gc.bias, gc.exp_a, token.g)) : 0.0F;
+    const float value = token.value;
+    const float beta = token.beta;
+    if (t + 1 < end) token = load_share<kCols>(args, row, t + 1, hv, v0);
     if (in.l2norm) {
       const float qq = warp_sum(q * q);
       const float kk = warp_sum(k * k);
@@ -310,18 +277,17 @@ __global__ void __launch_bounds__(kRecurrentThreads<kK, kCols>, 1024 / kRecurren
     if (pooled && args.slot_columns > 0) {
       const std::int64_t slot = valid_slot(args, n, t - begin);
       if (slot >= 0) {
-        store_rows<kK, kCols>(args.pool, slot, hv, v, K, V, wide_rows(args.pool, v, V), state);
+        store_rows<kK, kCols, kWide>(args.pool, slot, hv, v, K, V, state);
       }
     }
     if (t + 1 < end) __syncthreads();  // shared token vectors read before the next token's
   }
   if (pooled && args.slot_columns == 0) {
     if (start >= 0) {
-      store_rows<kK, kCols>(args.pool, start, hv, v, K, V, wide_rows(args.pool, v, V), state);
+      store_rows<kK, kCols, kWide>(args.pool, start, hv, v, K, V, state);
     }
   } else if (!pooled && args.final_state.data != nullptr) {
-    store_rows<kK, kCols>(args.final_state, n, hv, v, K, V, wide_rows(args.final_state, v, V),
-                          state);
+    store_rows<kK, kCols, kWide>(args.final_state, n, hv, v, K, V, state);
   }
 }
 

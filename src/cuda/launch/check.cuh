@@ -16,6 +16,14 @@ inline void check_cuda(cudaError_t status, const char* what) {
                                     cudaGetErrorString(status) + ")");
 }
 
+inline int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0;
+  int value = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
 inline unsigned grid_of(std::int64_t blocks, const char* what) {
   if (blocks > 2147483647) {
     throw Error(ErrorCode::kUnsupported, std::string(what) + ": " + std::to_string(blocks) +

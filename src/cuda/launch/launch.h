@@ -40,5 +40,7 @@ void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int 
                         const std::int32_t* exists, void* stream);
 
 void launch_recurrent(const RecurrentArgs& args, void* stream);
+// The fast case of it, K = V = 128; states must have aligned rows. False: not served.
+bool launch_decode(const RecurrentArgs& args, void* stream);
 
 }  // namespace kda::cuda

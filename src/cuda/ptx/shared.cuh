@@ -18,12 +18,25 @@ __device__ inline uint4 load_shared(std::uint32_t address) {
                : "memory");
   return x;
 }
+__device__ inline uint2 load_shared_half(std::uint32_t address) {
+  uint2 x;
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(x.x), "=r"(x.y) : "r"(address) : "memory");
+  return x;
+}
 __device__ inline void store_shared_pair(std::uint32_t address, std::uint32_t x) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 __device__ inline std::uint32_t load_shared_pair(std::uint32_t address) {
   std::uint32_t x;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+  return x;
+}
+
+// The same number, but the compiler does not know it: what is computed from it is computed again
+// instead of being kept in registers (or spilled) from an earlier use.
+template <typename T>
+__device__ inline T forgotten(T x) {
+  asm volatile("" : "+r"(x));
   return x;
 }
 
