@@ -35,6 +35,9 @@ struct ChunkMap {
   std::int32_t* chunk_seq = nullptr;    // [num_chunks]
 };
 
+// Lowest bound, nat per token, for which the kernels of bounded gates serve.
+inline constexpr float kBoundedLimit = -7.0F;
+
 enum class GateKind : std::int32_t { kReady, kStandard, kBounded };
 
 struct Gate {

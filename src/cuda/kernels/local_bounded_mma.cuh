@@ -23,7 +23,6 @@
 namespace kda::cuda {
 
 inline constexpr int kBoundedThreads = 512;
-inline constexpr float kBoundedLimit = -7.0F;  // nat per token
 
 template <int kD>
 struct BoundedSmem {
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
   const int HV = args.shape.HV;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
-  const int lane = tid % 32;
+  int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
   const int rb = warp / 4;
   const int cq = warp % 4;
   const int r = lane / 4;
@@ -118,9 +117,9 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
   const int i0 = row0 + r;
   const int col = 8 * kT * cq;  // the warp's first column, of V in steps 1 and 2, of K later
   const int d0 = col + 2 * c;   // the thread's first column
-  const std::uint32_t first_pair = pair_address<kD>(0, i0, d0);
+  std::uint32_t first_pair = pair_address<kD>(0, i0, d0);
   // Byte offset, in a tile of kD columns, of the thread's pair in row i0 + 8 row, columns d0 + 8 n.
-  const auto pair_at = [first_pair](int row, int n) {
+  const auto pair_at = [&first_pair](int row, int n) {
     return (first_pair ^ static_cast<std::uint32_t>(16 * n)) +
            static_cast<std::uint32_t>(16 * kD * row);
   };
@@ -145,6 +144,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     __syncthreads();  // operands and beta before step 1
 
     // 1. Z = beta (v - kt S), U = A Z.
+    lane = ptx::forgotten(lane);
+    first_pair = ptx::forgotten(first_pair);
     const float beta[2] = {s.beta[i0], s.beta[i0 + 8]};
     std::uint32_t v_pair[kT][2];
     {
@@ -182,6 +183,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     __syncthreads();  // U before step 2; Z read before dN and P take its place
 
     // 2. dN and P, one 16x16 block per warp; X.v for dbeta.
+    lane = ptx::forgotten(lane);
+    first_pair = ptx::forgotten(first_pair);
     {
       float sum[2] = {};
 #pragma unroll
@@ -231,6 +234,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     }
 
     // 3. Products with S and D.
+    lane = ptx::forgotten(lane);
+    first_pair = ptx::forgotten(first_pair);
     float acc_q[kT][4];
     float acc_y[kT][4];
     float acc_c[kT][4];
@@ -277,15 +282,15 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       sum = quad_sum(sum);
       if (tid % 4 == 0) s.sd[d] = sum;
     }
-    std::uint32_t q[2][kT];
-    std::uint32_t k[2][kT];
     const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
+    std::uint32_t q_raw[2][kT];
+    std::uint32_t k_raw[2][kT];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
 #pragma unroll
       for (int n = 0; n < kT; ++n) {
-        q[row][n] = ptx::load_shared_pair(smem_address(s.q_up) + pair_at(row, n));
-        k[row][n] = ptx::load_shared_pair(smem_address(s.k_up) + pair_at(row, n));
+        q_raw[row][n] = ptx::load_shared_pair(smem_address(s.q_up) + pair_at(row, n));
+        k_raw[row][n] = ptx::load_shared_pair(smem_address(s.k_up) + pair_at(row, n));
       }
     }
     if (in.l2norm) {
@@ -295,8 +300,10 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
         float kk = 0.0F;
 #pragma unroll
         for (int n = 0; n < kT; ++n) {
-          qq += low_of(q[row][n]) * low_of(q[row][n]) + high_of(q[row][n]) * high_of(q[row][n]);
-          kk += low_of(k[row][n]) * low_of(k[row][n]) + high_of(k[row][n]) * high_of(k[row][n]);
+          qq += low_of(q_raw[row][n]) * low_of(q_raw[row][n]) +
+                high_of(q_raw[row][n]) * high_of(q_raw[row][n]);
+          kk += low_of(k_raw[row][n]) * low_of(k_raw[row][n]) +
+                high_of(k_raw[row][n]) * high_of(k_raw[row][n]);
         }
         qq = quad_sum(qq);
         kk = quad_sum(kk);
@@ -311,29 +318,16 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     ptx::cp_async_commit();
 
     // 4. Unit q and k, decay sums relative to the block's middle row, factor tiles.
-    float rstd_q[2] = {1.0F, 1.0F};
-    float rstd_k[2] = {1.0F, 1.0F};
+    first_pair = ptx::forgotten(first_pair);
     float l[2][kT][2];
     const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
     const float slope = -kLog2E * exp_a;
     const float* dt_bias = in.gate.dt_bias == nullptr
                                ? nullptr
                                : in.gate.dt_bias + static_cast<std::int64_t>(hv) * kD + d0;
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int i = i0 + 8 * row;
-      if (in.l2norm) {
-        rstd_q[row] = rsqrtf(s.row_sum[0][0][i] + s.row_sum[0][1][i] + s.row_sum[0][2][i] +
-                             s.row_sum[0][3][i] + kNormEps);
-        rstd_k[row] = rsqrtf(s.row_sum[1][0][i] + s.row_sum[1][1][i] + s.row_sum[1][2][i] +
-                             s.row_sum[1][3][i] + kNormEps);
-      }
-#pragma unroll
-      for (int n = 0; n < kT; ++n) {
-        q[row][n] = pack_bf16(low_of(q[row][n]) * rstd_q[row], high_of(q[row][n]) * rstd_q[row]);
-        k[row][n] = pack_bf16(low_of(k[row][n]) * rstd_k[row], high_of(k[row][n]) * rstd_k[row]);
-      }
-    }
+    const auto rstd = [&](int which, int row) {
+      return in.l2norm ? row_rstd(s.row_sum[which], i0 + 8 * row) : 1.0F;
+    };
 #pragma unroll
     for (int n = 0; n < kT; ++n) {
       const float b0 = dt_bias != nullptr ? __ldg(dt_bias + 8 * n) : 0.0F;
@@ -348,6 +342,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
     }
     scan_fragment<kT>(r, c, l);
+    const float rstd_q[2] = {rstd(0, 0), rstd(0, 1)};
+    const float rstd_k[2] = {rstd(1, 0), rstd(1, 1)};
 #pragma unroll
     for (int n = 0; n < kT; ++n) {
 #pragma unroll
@@ -366,11 +362,13 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
         const float up1 = ptx::exp2_approx(l[row][n][1]);
         const float down0 = ptx::exp2_approx(-l[row][n][0]);
         const float down1 = ptx::exp2_approx(-l[row][n][1]);
-        const float k0 = low_of(k[row][n]);
-        const float k1 = high_of(k[row][n]);
+        const std::uint32_t q = scale_pair(q_raw[row][n], rstd_q[row], rstd_q[row]);
+        const std::uint32_t k = scale_pair(k_raw[row][n], rstd_k[row], rstd_k[row]);
+        const float k0 = low_of(k);
+        const float k1 = high_of(k);
         const std::uint32_t at = pair_at(row, n);
         ptx::store_shared_pair(smem_address(s.q_up) + at,
-                               pack_bf16(low_of(q[row][n]) * up0, high_of(q[row][n]) * up1));
+                               pack_bf16(low_of(q) * up0, high_of(q) * up1));
         ptx::store_shared_pair(smem_address(s.k_up) + at,
                                pack_bf16(beta[row] * k0 * up0, beta[row] * k1 * up1));
         ptx::store_shared_pair(smem_address(s.k_down) + at, pack_bf16(k0 * down0, k1 * down1));
@@ -386,6 +384,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     __syncthreads();  // chain factors before the sweeps
 
     // 5. Sweeps. dG is summed from the rounded factors, as in local_mma.cuh.
+    lane = ptx::forgotten(lane);
+    first_pair = ptx::forgotten(first_pair);
 #pragma unroll
     for (int n = 0; n < kT; ++n) {  // what enters at the chunk's end
       const std::uint32_t k0 = ptx::load_shared_pair(smem_address(s.k_down) + pair_at(0, n));
@@ -429,12 +429,28 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       ptx::ldmatrix(a, block_address<kC>(smem_address(s.p), row0, 16 * J, lane));
       multiply_block<kD, kT>(a, smem_address(s.k_down), 16 * J, col, lane, acc_y);
     }
+    first_pair = ptx::forgotten(first_pair);
+    // q and k once more: kept since step 4 they would not fit into registers.
+    std::uint32_t q[2][kT];
+    std::uint32_t k[2][kT];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto* q_from = static_cast<const std::uint16_t*>(in.q.data) + chunk.row * in.q.s0 +
+                           (chunk.begin + i0 + 8 * row) * in.q.s1 + h * in.q.s2 + d0;
+      const auto* k_from = static_cast<const std::uint16_t*>(in.k.data) + chunk.row * in.k.s0 +
+                           (chunk.begin + i0 + 8 * row) * in.k.s1 + h * in.k.s2 + d0;
+#pragma unroll
+      for (int n = 0; n < kT; ++n) {
+        const auto load = [&](const std::uint16_t* from) {
+          return valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * n)) : 0U;
+        };
+        q[row][n] = load(q_from);
+        k[row][n] = load(k_from);
+      }
+    }
     float d_g[2][kT][2];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      float k_y = 0.0F;
-      float q_dot = 0.0F;
-      float k_dot = 0.0F;
 #pragma unroll
       for (int n = 0; n < kT; ++n) {
         const std::uint32_t at = pair_at(row, n);
@@ -451,13 +467,27 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
               part(q_up) * acc_q[n][x] + part(k_up) * acc_y[n][x] - part(k_down) * acc_c[n][x];
           const float up = ptx::exp2_approx(l[row][n][e]);
           const float down = ptx::exp2_approx(-l[row][n][e]);
-          const float y = acc_y[n][x] * up;
-          acc_q[n][x] *= up;                                 // dq
-          acc_c[n][x] = beta[row] * y + acc_c[n][x] * down;  // dk
-          k_y += part(k[row][n]) * y;
-          q_dot += part(q[row][n]) * acc_q[n][x];
-          k_dot += part(k[row][n]) * acc_c[n][x];
+          acc_y[n][x] *= up;
+          acc_q[n][x] *= up;                                           // dq
+          acc_c[n][x] = beta[row] * acc_y[n][x] + acc_c[n][x] * down;  // dk
         }
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float unit_q = rstd(0, row);
+      const float unit_k = rstd(1, row);
+      float k_y = 0.0F;
+      float q_dot = 0.0F;
+      float k_dot = 0.0F;
+#pragma unroll
+      for (int n = 0; n < kT; ++n) {
+        q[row][n] = scale_pair(q[row][n], unit_q, unit_q);
+        k[row][n] = scale_pair(k[row][n], unit_k, unit_k);
+        const int x = 2 * row;
+        k_y += low_of(k[row][n]) * acc_y[n][x] + high_of(k[row][n]) * acc_y[n][x + 1];
+        q_dot += low_of(q[row][n]) * acc_q[n][x] + high_of(q[row][n]) * acc_q[n][x + 1];
+        k_dot += low_of(k[row][n]) * acc_c[n][x] + high_of(k[row][n]) * acc_c[n][x + 1];
       }
       k_y = quad_sum(k_y);
       q_dot = quad_sum(q_dot);
@@ -533,8 +563,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
 #pragma unroll
         for (int n = 0; n < kT; ++n) {
           *reinterpret_cast<std::uint32_t*>(to + 8 * n) =
-              pack_bf16(rstd_q[row] * (acc_q[n][2 * row] - q_dot * low_of(q[row][n])),
-                        rstd_q[row] * (acc_q[n][2 * row + 1] - q_dot * high_of(q[row][n])));
+              pack_bf16(rstd(0, row) * (acc_q[n][2 * row] - q_dot * low_of(q[row][n])),
+                        rstd(0, row) * (acc_q[n][2 * row + 1] - q_dot * high_of(q[row][n])));
         }
       }
       if (args.dk.data != nullptr) {
@@ -543,8 +573,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
 #pragma unroll
         for (int n = 0; n < kT; ++n) {
           *reinterpret_cast<std::uint32_t*>(to + 8 * n) =
-              pack_bf16(rstd_k[row] * (acc_c[n][2 * row] - k_dot * low_of(k[row][n])),
-                        rstd_k[row] * (acc_c[n][2 * row + 1] - k_dot * high_of(k[row][n])));
+              pack_bf16(rstd(1, row) * (acc_c[n][2 * row] - k_dot * low_of(k[row][n])),
+                        rstd(1, row) * (acc_c[n][2 * row + 1] - k_dot * high_of(k[row][n])));
         }
       }
     }
@@ -571,11 +601,13 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       for (int row = 0; row < 2; ++row) {
         const float z0 = low_of(g[row][n]) + b0;
         const float z1 = high_of(g[row][n]) + b1;
-        const float s0 = ptx::rcp_approx(1.0F + ptx::exp2_approx(slope * z0));
-        const float s1 = ptx::rcp_approx(1.0F + ptx::exp2_approx(slope * z1));
         const float factor = in.gate.lower_bound * exp_a;
-        const float x0 = valid[row] ? (d_g[row][n][0] + later.x) * factor * s0 * (1.0F - s0) : 0.0F;
-        const float x1 = valid[row] ? (d_g[row][n][1] + later.y) * factor * s1 * (1.0F - s1) : 0.0F;
+        const float x0 = valid[row]
+                             ? (d_g[row][n][0] + later.x) * factor * fast_sigmoid_slope(slope * z0)
+                             : 0.0F;
+        const float x1 = valid[row]
+                             ? (d_g[row][n][1] + later.y) * factor * fast_sigmoid_slope(slope * z1)
+                             : 0.0F;
         da_log += x0 * z0 + x1 * z1;
         dbias[0] += x0;
         dbias[1] += x1;

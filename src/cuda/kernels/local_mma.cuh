@@ -6,7 +6,7 @@
 //   3. accumulators do S^T, -X S^T (relative to the chunk's start), U D^T (to its end), sum_v S D
 //   4. factors of q and k: per 16-row block relative to its ends (off-diagonal blocks, all <= 1)
 //   and
-//      to its middle row (diagonal blocks, decays clamped at 2^-15 per token, as in prep_mma.cuh)
+//      to rows 4 and 12 (diagonal blocks in two levels, as in prep_mma.cuh)
 //   5. sweeps: rows J = 0.. and columns I = 3.. are added to the accumulators of step 3 by Horner's
 //      rule in the block decays, so each product with S and D is scaled once
 //   6. dq, dk (norm's backward), dg (suffix sum, gate's backward), dbeta, partial sums
@@ -38,12 +38,18 @@ struct LocalSmem {
       alignas(256) std::uint16_t k_col[kC * kK];   // k 2^(end of block - G)
       alignas(256) std::uint16_t q_row[kC * kK];   // q 2^(G - start of block)
       alignas(256) std::uint16_t k_row[kC * kK];   // beta k 2^(G - start of block)
-      alignas(256) std::uint16_t k_down[kC * kK];  // k 2^(middle - G)
-      alignas(256) std::uint16_t q_up[kC * kK];    // q 2^(G - middle)
-      alignas(256) std::uint16_t k_up[kC * kK];    // beta k 2^(G - middle)
+      alignas(256) std::uint16_t k_down[kC * kK];  // k 2^(G of row 4 or 12 - G), by half block
+      alignas(256) std::uint16_t q_up[kC * kK];    // q 2^(G - G of row 4)
+      alignas(256) std::uint16_t k_up[kC * kK];    // beta k 2^(G - G of row 4)
     };
   };
-  alignas(256) std::uint16_t u[kC * (kK > kV ? kK : kV)];  // kt, then U
+  union {
+    alignas(256) std::uint16_t u[kC * (kK > kV ? kK : kV)];  // kt, then U
+    struct {  // rows 8-15 of each block relative to row 12
+      alignas(256) std::uint16_t q_high[kC / 2 * kK];
+      alignas(256) std::uint16_t k_high[kC / 2 * kK];
+    };
+  };
   union {
     alignas(256) std::uint16_t v[kC * kV];  // then Z
     struct {
@@ -63,6 +69,16 @@ struct LocalSmem {
   float da_log[16];
 };
 
+// A pair of channels of q or k, normalised and rounded as the tensor's type would.
+template <bool kPlain>
+__device__ inline std::uint32_t unit_pair(Elem elem, float2 x, float rstd) {
+  x = make_float2(x.x * rstd, x.y * rstd);
+  if (!kPlain && elem == Elem::kF16) {
+    x = make_float2(round_to(Elem::kF16, x.x), round_to(Elem::kF16, x.y));
+  }
+  return pack_bf16(x.x, x.y);
+}
+
 template <int kK, int kV, bool kPlain>
 __global__ void __launch_bounds__(kLocalThreads, 1)
     local_mma_kernel(const __grid_constant__ ChunkArgs args) {
@@ -81,13 +97,13 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   if (chunk.length <= 0) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
-  const int lane = tid % 32;
+  int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
   const int rb = warp / 4;
   const int cq = warp % 4;
   const int r = lane / 4;
   const int c = lane % 4;
   const int row0 = 16 * rb;
-  const int i0 = row0 + r;
+  int i0 = row0 + r;
   const Inputs& in = args.in;
 
   // Loads, in the order in which they are needed.
@@ -117,6 +133,8 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // S, kt, A, v, beta before step 1
 
   // 1. Z = beta (v - kt S), U = A Z.
+  lane = ptx::forgotten(lane);
+  i0 = ptx::forgotten(i0);
   const int v_col = 8 * kTilesV * cq;
   const float beta[2] = {s.beta[i0], s.beta[i0 + 8]};
   std::uint32_t v_pair[kTilesV][2];
@@ -157,6 +175,8 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // U, X, do before step 2; Z read before dN and P take its place
 
   // 2. dN and P, one 16x16 block per warp; X.v for dbeta.
+  lane = ptx::forgotten(lane);
+  i0 = ptx::forgotten(i0);
   {
     float sum[2] = {};
 #pragma unroll
@@ -209,6 +229,8 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // D before step 3; dN, P before step 5
 
   // 3. Products with S and D.
+  lane = ptx::forgotten(lane);
+  i0 = ptx::forgotten(i0);
   const int col = 8 * kTilesK * cq;  // the warp's first channel
   const int d0 = col + 2 * c;        // the thread's first channel
   float acc_q[kTilesK][4];
@@ -253,40 +275,41 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
     if (tid % 4 == 0) s.sd[d] = sum;
   }
 
-  // 4. q and k (normalised), decay sums inside the block.
-  std::uint32_t q[2][kTilesK];
-  std::uint32_t k[2][kTilesK];
+  // 4. q and k (normalised), decay sums inside the block. What can be read again after the sweeps
+  // is not kept in registers.
   float l[2][kTilesK][2];
   const float exp_a = in.gate.a_log != nullptr ? expf(in.gate.a_log[hv]) : 1.0F;
-  float rstd_q[2] = {1.0F, 1.0F};
-  float rstd_k[2] = {1.0F, 1.0F};
-  std::int64_t g_at[2];
-  bool valid[2];
+  const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
+  const auto row_at = [&](const Tensor& t, int row, int head) {
+    return chunk.row * t.s0 + (chunk.begin + i0 + 8 * row) * t.s1 + head * t.s2;
+  };
+  const auto bias_at = [&](int d) {
+    return in.gate.dt_bias != nullptr && d < K ? __ldg(in.gate.dt_bias + hv * K + d) : 0.0F;
+  };
+  // Unit q or k: channels d0 + 8 n, + 1 of a row.
+  const auto unit = [&](const Tensor& x, int row, int n, const float(*sum)[kC]) {
+    if (!valid[row]) return std::uint32_t{0};
+    return unit_pair<kPlain>(x.elem, load_pair<kPlain>(x, row_at(x, row, h), d0 + 8 * n, K),
+                             in.l2norm ? row_rstd(sum, i0 + 8 * row) : 1.0F);
+  };
   {
-    float2 qf[2][kTilesK];
-    float2 kf[2][kTilesK];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const int i = i0 + 8 * row;
-      valid[row] = i < chunk.length;
-      const std::int64_t t = chunk.begin + i;
-      const std::int64_t q_at = chunk.row * in.q.s0 + t * in.q.s1 + h * in.q.s2;
-      const std::int64_t k_at = chunk.row * in.k.s0 + t * in.k.s1 + h * in.k.s2;
-      g_at[row] = chunk.row * in.g.s0 + t * in.g.s1 + hv * in.g.s2;
       float qq = 0.0F;
       float kk = 0.0F;
 #pragma unroll
       for (int n = 0; n < kTilesK; ++n) {
         const int d = d0 + 8 * n;
-        qf[row][n] = kf[row][n] = make_float2(0.0F, 0.0F);
-        float2 g = make_float2(0.0F, 0.0F);
+        float2 q = make_float2(0.0F, 0.0F);
+        float2 k = q;
+        float2 g = q;
         if (valid[row]) {
-          qf[row][n] = load_pair<kPlain>(in.q, q_at, d, K);
-          kf[row][n] = load_pair<kPlain>(in.k, k_at, d, K);
-          g = load_pair<kPlain>(in.g, g_at[row], d, K);
+          q = load_pair<kPlain>(in.q, row_at(in.q, row, h), d, K);
+          k = load_pair<kPlain>(in.k, row_at(in.k, row, h), d, K);
+          g = load_pair<kPlain>(in.g, row_at(in.g, row, hv), d, K);
         }
-        qq += qf[row][n].x * qf[row][n].x + qf[row][n].y * qf[row][n].y;
-        kk += kf[row][n].x * kf[row][n].x + kf[row][n].y * kf[row][n].y;
+        qq += q.x * q.x + q.y * q.y;
+        kk += k.x * k.x + k.y * k.y;
         l[row][n][0] = g.x;
         l[row][n][1] = g.y;
       }
@@ -294,118 +317,73 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         qq = quad_sum(qq);
         kk = quad_sum(kk);
         if (c == 0) {
-          s.row_sum[0][cq][i] = qq;
-          s.row_sum[1][cq][i] = kk;
+          s.row_sum[0][cq][i0 + 8 * row] = qq;
+          s.row_sum[1][cq][i0 + 8 * row] = kk;
         }
       }
     }
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-#pragma unroll
-      for (int n = 0; n < kTilesK; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int d = d0 + 8 * n + e;
-          float x = l[row][n][e];
-          const float bias = in.gate.dt_bias != nullptr && d < K
-                                 ? __ldg(in.gate.dt_bias + static_cast<std::int64_t>(hv) * K + d)
-                                 : 0.0F;
-          x = fast_decay(in.gate, bias, exp_a, x);
-          l[row][n][e] = valid[row] && d < K ? x * kLog2E : 0.0F;
-        }
-      }
-    }
-    __syncthreads();  // row sums; S, D, do, X read before the factor tiles take their place
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      if (in.l2norm) {
-        const int i = i0 + 8 * row;
-        rstd_q[row] = rsqrtf(s.row_sum[0][0][i] + s.row_sum[0][1][i] + s.row_sum[0][2][i] +
-                             s.row_sum[0][3][i] + kNormEps);
-        rstd_k[row] = rsqrtf(s.row_sum[1][0][i] + s.row_sum[1][1][i] + s.row_sum[1][2][i] +
-                             s.row_sum[1][3][i] + kNormEps);
-      }
-#pragma unroll
-      for (int n = 0; n < kTilesK; ++n) {
-        float2 x = make_float2(qf[row][n].x * rstd_q[row], qf[row][n].y * rstd_q[row]);
-        float2 y = make_float2(kf[row][n].x * rstd_k[row], kf[row][n].y * rstd_k[row]);
-        if (!kPlain && in.q.elem == Elem::kF16) {
-          x = make_float2(round_to(Elem::kF16, x.x), round_to(Elem::kF16, x.y));
-          y = make_float2(round_to(Elem::kF16, y.x), round_to(Elem::kF16, y.y));
-        }
-        q[row][n] = pack_bf16(x.x, x.y);
-        k[row][n] = pack_bf16(y.x, y.y);
-      }
-    }
-  }
-  float f[2][kTilesK][2];  // exponents relative to the middle row, of clamped decays
-  bool clamped = false;
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        f[row][n][e] = fmaxf(l[row][n][e], kDiagonalClamp);
-        clamped = clamped || f[row][n][e] != l[row][n][e];
+        const int d = d0 + 8 * n + e;
+        const float bias = bias_at(d);
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float x = kLog2E * fast_decay(in.gate, bias, exp_a, l[row][n][e]);
+          l[row][n][e] = valid[row] && d < K ? fmaxf(x, kDecayClamp) : 0.0F;
+        }
       }
     }
-  }
-  scan_fragment<kTilesK>(r, c, l);
-  if (__any_sync(0xffffffffU, clamped)) {
-    scan_fragment<kTilesK>(r, c, f);
-  } else {
+    scan_fragment<kTilesK>(r, c, l);
+    __syncthreads();  // row sums; S, D, do, X, U read before the factor tiles take their place
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        f[0][n][e] = l[0][n][e];
-        f[1][n][e] = l[1][n][e];
-      }
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kTilesK; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const float middle = __shfl_sync(0xffffffffU, f[1][n][e], c);
-      f[0][n][e] -= middle;
-      f[1][n][e] -= middle;
-      const float total = __shfl_sync(0xffffffffU, l[1][n][e], 28 + c);
-      if (r == 7) {
-        s.total[rb][d0 + 8 * n + e] = total;
-        s.across[rb][d0 + 8 * n + e] = ptx::exp2_approx(total);
-      }
-    }
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
       const float t0 = __shfl_sync(0xffffffffU, l[1][n][0], 28 + c);
       const float t1 = __shfl_sync(0xffffffffU, l[1][n][1], 28 + c);
-      const float up0 = ptx::exp2_approx(l[row][n][0]);
-      const float up1 = ptx::exp2_approx(l[row][n][1]);
-      const float down0 = ptx::exp2_approx(t0 - l[row][n][0]);
-      const float down1 = ptx::exp2_approx(t1 - l[row][n][1]);
-      const float mid0 = ptx::exp2_approx(f[row][n][0]);
-      const float mid1 = ptx::exp2_approx(f[row][n][1]);
-      const float anti0 = ptx::exp2_approx(-f[row][n][0]);
-      const float anti1 = ptx::exp2_approx(-f[row][n][1]);
-      const float q0 = low_of(q[row][n]);
-      const float q1 = high_of(q[row][n]);
-      const float k0 = low_of(k[row][n]);
-      const float k1 = high_of(k[row][n]);
-      const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
-      ptx::store_shared_pair(smem_address(s.k_col) + at, pack_bf16(k0 * down0, k1 * down1));
-      ptx::store_shared_pair(smem_address(s.q_row) + at, pack_bf16(q0 * up0, q1 * up1));
-      ptx::store_shared_pair(smem_address(s.k_row) + at,
-                             pack_bf16(beta[row] * k0 * up0, beta[row] * k1 * up1));
-      ptx::store_shared_pair(smem_address(s.k_down) + at, pack_bf16(k0 * anti0, k1 * anti1));
-      ptx::store_shared_pair(smem_address(s.q_up) + at, pack_bf16(q0 * mid0, q1 * mid1));
-      ptx::store_shared_pair(smem_address(s.k_up) + at,
-                             pack_bf16(beta[row] * k0 * mid0, beta[row] * k1 * mid1));
+      float anchor[2][2];  // of columns 0-7, 8-15
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        anchor[row][0] = __shfl_sync(0xffffffffU, l[row][n][0], 16 + c);
+        anchor[row][1] = __shfl_sync(0xffffffffU, l[row][n][1], 16 + c);
+      }
+      if (r == 7) {
+        s.total[rb][d0 + 8 * n] = t0;
+        s.total[rb][d0 + 8 * n + 1] = t1;
+        s.across[rb][d0 + 8 * n] = ptx::exp2_approx(t0);
+        s.across[rb][d0 + 8 * n + 1] = ptx::exp2_approx(t1);
+      }
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
+        const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
+        const float x = l[row][n][0];
+        const float y = l[row][n][1];
+        const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
+        const auto store_scaled = [&](const std::uint16_t* tile, std::uint32_t place,
+                                      std::uint32_t pair, float factor, float ex, float ey) {
+          ptx::store_shared_pair(smem_address(tile) + place,
+                                 pack_bf16(factor * low_of(pair) * ptx::exp2_approx(ex),
+                                           factor * high_of(pair) * ptx::exp2_approx(ey)));
+        };
+        store_scaled(s.k_col, at, k, 1.0F, t0 - x, t1 - y);
+        store_scaled(s.q_row, at, q, 1.0F, x, y);
+        store_scaled(s.k_row, at, k, beta[row], x, y);
+        store_scaled(s.k_down, at, k, 1.0F, anchor[row][0] - x, anchor[row][1] - y);
+        store_scaled(s.q_up, at, q, 1.0F, x - anchor[0][0], y - anchor[0][1]);
+        store_scaled(s.k_up, at, k, beta[row], x - anchor[0][0], y - anchor[0][1]);
+        if (row == 1) {
+          const std::uint32_t high = pair_address<kK>(0, 8 * rb + r, d0 + 8 * n);
+          store_scaled(s.q_high, high, q, 1.0F, x - anchor[1][0], y - anchor[1][1]);
+          store_scaled(s.k_high, high, k, beta[row], x - anchor[1][0], y - anchor[1][1]);
+        }
+      }
     }
   }
   __syncthreads();  // factor tiles and block decays before the sweeps
 
+  lane = ptx::forgotten(lane);
+  i0 = ptx::forgotten(i0);
   // What enters at the chunk's end: sum_i k_i 2^(end - G_i) (U D^T)_i, this block's share.
   {
 #pragma unroll
@@ -457,74 +435,111 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
       load_transposed(a, smem_address(s.p), 16 * I, row0, lane);
       multiply_block<kK, kTilesK>(a, smem_address(s.k_row), 16 * I, col, lane, acc_c);
     }
-    std::uint32_t n_rows[4];
-    std::uint32_t p_rows[4];
-    std::uint32_t n_cols[4];
-    std::uint32_t p_cols[4];
-    ptx::ldmatrix(n_rows, block_address<kC>(smem_address(s.d_n), row0, row0, lane));
-    ptx::ldmatrix(p_rows, block_address<kC>(smem_address(s.p), row0, row0, lane));
-    load_transposed(n_cols, smem_address(s.d_n), row0, row0, lane);
-    load_transposed(p_cols, smem_address(s.p), row0, row0, lane);
+    lane = ptx::forgotten(lane);
+    i0 = ptx::forgotten(i0);
+    // Diagonal blocks: first what goes to q, then to the rows and last to the columns of k, so that
+    // few fragments are needed at a time.
     float k_row_sum[2] = {};
+    float q_dot[2] = {};
+    float k_dot[2] = {};
 #pragma unroll
     for (int pair = 0; pair < kTilesK / 2; ++pair) {
-      float diag_q[2][4] = {};
-      float diag_y[2][4] = {};
-      float diag_c[2][4] = {};
-      multiply_block<kK, 2>(n_rows, smem_address(s.k_down), row0, col + 16 * pair, lane, diag_q);
-      multiply_block<kK, 2>(p_rows, smem_address(s.k_down), row0, col + 16 * pair, lane, diag_y);
-      multiply_block<kK, 2>(n_cols, smem_address(s.q_up), row0, col + 16 * pair, lane, diag_c);
-      multiply_block<kK, 2>(p_cols, smem_address(s.k_up), row0, col + 16 * pair, lane, diag_c);
+      const auto part_of = [](std::uint32_t x, int e) { return e == 0 ? low_of(x) : high_of(x); };
+      // Rows: low: columns 0-7, high: columns 8-15 (rows 8-15 only), relative to rows 4 and 12.
+      const auto rows = [&](const std::uint16_t* coefficients, const std::uint16_t* row_tile,
+                            const std::uint16_t* up_tile, const std::uint16_t* high_tile,
+                            float(&acc)[kTilesK][4], bool first) {
+        float low[2][4] = {};
+        float high[2][4] = {};
+        std::uint32_t a[4];
+        std::uint32_t b[4];
+        ptx::ldmatrix(a, block_address<kC>(smem_address(coefficients), row0, row0, lane));
+        ptx::ldmatrix_trans(b,
+                            block_address<kK>(smem_address(s.k_down), row0, col + 16 * pair, lane));
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          ptx::mma_bf16_k8(low[half], a[0], a[1], b[2 * half]);
+          ptx::mma_bf16_k8(high[half], a[2], a[3], b[2 * half + 1]);
+          const int n = 2 * pair + half;
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const float anchor0 = __shfl_sync(0xffffffffU, l[0][n][e], 16 + c);
+            const float anchor1 = __shfl_sync(0xffffffffU, l[1][n][e], 16 + c);
+#pragma unroll
+            for (int row = 0; row < 2; ++row) {
+              const int x = 2 * row + e;
+              const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
+              float dg =
+                  part_of(ptx::load_shared_pair(smem_address(row_tile) + at), e) * acc[n][x] +
+                  part_of(ptx::load_shared_pair(smem_address(up_tile) + at), e) * low[half][x];
+              float value = acc[n][x] * ptx::exp2_approx(l[row][n][e]) +
+                            low[half][x] * ptx::exp2_approx(l[row][n][e] - anchor0);
+              if (row == 1) {
+                const std::uint32_t up = ptx::load_shared_pair(
+                    pair_address<kK>(smem_address(high_tile), 8 * rb + r, d0 + 8 * n));
+                dg += part_of(up, e) * high[half][x];
+                value += high[half][x] * ptx::exp2_approx(l[row][n][e] - anchor1);
+              }
+              acc[n][x] = value;
+              d_g[row][n][e] = first ? dg : d_g[row][n][e] + dg;
+            }
+          }
+        }
+      };
+      rows(s.d_n, s.q_row, s.q_up, s.q_high, acc_q, true);
+      rows(s.p, s.k_row, s.k_up, s.k_high, acc_y, false);
+
+      float low[2][4] = {};   // rows (of the transpose) 0-7 count
+      float high[2][4] = {};  // rows 8-15 count
+      std::uint32_t n_cols[4];
+      std::uint32_t p_cols[4];
+      std::uint32_t b[4];
+      load_transposed(n_cols, smem_address(s.d_n), row0, row0, lane);
+      load_transposed(p_cols, smem_address(s.p), row0, row0, lane);
+      multiply_block<kK, 2>(n_cols, smem_address(s.q_up), row0, col + 16 * pair, lane, low);
+      multiply_block<kK, 2>(p_cols, smem_address(s.k_up), row0, col + 16 * pair, lane, low);
+      // Matrices 0, 1: q_high, columns col + 16 pair, + 8; 2, 3: k_high.
+      ptx::ldmatrix_trans(
+          b, smem_address(lane < 16 ? s.q_high : s.k_high) +
+                 swizzled<kK>(8 * rb + lane % 8, (col + 16 * pair) / 8 + lane / 8 % 2));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        ptx::mma_bf16_k8(high[half], n_cols[2], n_cols[3], b[half]);
+        ptx::mma_bf16_k8(high[half], p_cols[2], p_cols[3], b[2 + half]);
         const int n = 2 * pair + half;
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
-          const std::uint32_t q_row = ptx::load_shared_pair(smem_address(s.q_row) + at);
-          const std::uint32_t k_row = ptx::load_shared_pair(smem_address(s.k_row) + at);
           const std::uint32_t k_col = ptx::load_shared_pair(smem_address(s.k_col) + at);
-          const std::uint32_t q_up = ptx::load_shared_pair(smem_address(s.q_up) + at);
-          const std::uint32_t k_up = ptx::load_shared_pair(smem_address(s.k_up) + at);
           const std::uint32_t k_down = ptx::load_shared_pair(smem_address(s.k_down) + at);
+          const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
+          const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int x = 2 * row + e;
-            const auto part = [e](std::uint32_t pair) {
-              return e == 0 ? low_of(pair) : high_of(pair);
-            };
-            d_g[row][n][e] = part(q_row) * acc_q[n][x] + part(q_up) * diag_q[half][x] +
-                             part(k_row) * acc_y[n][x] + part(k_up) * diag_y[half][x] -
-                             part(k_col) * acc_c[n][x] - part(k_down) * diag_c[half][x];
+            const float diagonal = row == 0 ? low[half][x] : high[half][x];
+            const float anchor = __shfl_sync(0xffffffffU, l[row][n][e], 16 + c);
             const float total = s.total[rb][d0 + 8 * n + e];
-            const float up = ptx::exp2_approx(l[row][n][e]);
-            const float down = ptx::exp2_approx(total - l[row][n][e]);
-            const float mid = ptx::exp2_approx(f[row][n][e]);
-            const float anti = ptx::exp2_approx(-f[row][n][e]);
-            const float y = acc_y[n][x] * up + diag_y[half][x] * mid;
-            k_row_sum[row] += part(k[row][n]) * y;
-            acc_q[n][x] = acc_q[n][x] * up + diag_q[half][x] * mid;                     // dq
-            acc_c[n][x] = beta[row] * y + acc_c[n][x] * down + diag_c[half][x] * anti;  // dk
+            d_g[row][n][e] -= part_of(k_col, e) * acc_c[n][x] + part_of(k_down, e) * diagonal;
+            acc_c[n][x] = beta[row] * acc_y[n][x] +
+                          acc_c[n][x] * ptx::exp2_approx(total - l[row][n][e]) +
+                          diagonal * ptx::exp2_approx(anchor - l[row][n][e]);  // dk
+            k_row_sum[row] += part_of(k, e) * acc_y[n][x];
+            q_dot[row] += part_of(q, e) * acc_q[n][x];
+            k_dot[row] += part_of(k, e) * acc_c[n][x];
           }
         }
       }
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float sum = quad_sum(k_row_sum[row]);
-      if (c == 0) s.row_sum[2][cq][i0 + 8 * row] = sum;
-      float q_dot = 0.0F;
-      float k_dot = 0.0F;
-#pragma unroll
-      for (int n = 0; n < kTilesK; ++n) {
-        q_dot += low_of(q[row][n]) * acc_q[n][2 * row] + high_of(q[row][n]) * acc_q[n][2 * row + 1];
-        k_dot += low_of(k[row][n]) * acc_c[n][2 * row] + high_of(k[row][n]) * acc_c[n][2 * row + 1];
-      }
-      q_dot = quad_sum(q_dot);
-      k_dot = quad_sum(k_dot);
+      const float k_y = quad_sum(k_row_sum[row]);
+      const float qq = quad_sum(q_dot[row]);
+      const float kk = quad_sum(k_dot[row]);
       if (c == 0) {
-        s.row_sum[4][cq][i0 + 8 * row] = q_dot;
-        s.row_sum[5][cq][i0 + 8 * row] = k_dot;
+        s.row_sum[2][cq][i0 + 8 * row] = k_y;
+        s.row_sum[4][cq][i0 + 8 * row] = qq;
+        s.row_sum[5][cq][i0 + 8 * row] = kk;
       }
     }
   }
@@ -539,6 +554,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // block sums and row sums before step 6
 
   // 6. Outputs.
+  i0 = ptx::forgotten(i0);
   const std::int64_t token0 = chunk.row * args.shape.T + chunk.begin;
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
@@ -560,27 +576,30 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
     }
     float q_dot = 0.0F;
     float k_dot = 0.0F;
+    float rstd_q = 1.0F;
+    float rstd_k = 1.0F;
     if (in.l2norm) {
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter) {
         q_dot += s.row_sum[4][quarter][i];
         k_dot += s.row_sum[5][quarter][i];
       }
+      rstd_q = row_rstd(s.row_sum[0], i);
+      rstd_k = row_rstd(s.row_sum[1], i);
     }
-    const std::int64_t t = chunk.begin + i;
-    const std::int64_t q_at = chunk.row * args.dq.s0 + t * args.dq.s1 + h * args.dq.s2;
-    const std::int64_t k_at = chunk.row * args.dk.s0 + t * args.dk.s1 + h * args.dk.s2;
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
       if (args.dq.data != nullptr) {
-        store_pair<kPlain>(args.dq, q_at, d0 + 8 * n, K,
-                           rstd_q[row] * (acc_q[n][2 * row] - q_dot * low_of(q[row][n])),
-                           rstd_q[row] * (acc_q[n][2 * row + 1] - q_dot * high_of(q[row][n])));
+        const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
+        store_pair<kPlain>(args.dq, row_at(args.dq, row, h), d0 + 8 * n, K,
+                           rstd_q * (acc_q[n][2 * row] - q_dot * low_of(q)),
+                           rstd_q * (acc_q[n][2 * row + 1] - q_dot * high_of(q)));
       }
       if (args.dk.data != nullptr) {
-        store_pair<kPlain>(args.dk, k_at, d0 + 8 * n, K,
-                           rstd_k[row] * (acc_c[n][2 * row] - k_dot * low_of(k[row][n])),
-                           rstd_k[row] * (acc_c[n][2 * row + 1] - k_dot * high_of(k[row][n])));
+        const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
+        store_pair<kPlain>(args.dk, row_at(args.dk, row, h), d0 + 8 * n, K,
+                           rstd_k * (acc_c[n][2 * row] - k_dot * low_of(k)),
+                           rstd_k * (acc_c[n][2 * row + 1] - k_dot * high_of(k)));
       }
     }
   }
@@ -598,14 +617,12 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
                     (s.enter[0][d] + s.enter[1][d] + s.enter[2][d] + s.enter[3][d]);
       for (int J = rb + 1; J < 4; ++J)
         entering[e] += s.suffix[J][d];
-      if (in.gate.dt_bias != nullptr && d < K) {
-        bias[e] = __ldg(in.gate.dt_bias + static_cast<std::int64_t>(hv) * K + d);
-      }
+      bias[e] = bias_at(d);
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       if (!valid[row]) continue;
-      float2 x = load_pair<kPlain>(in.g, g_at[row], d0 + 8 * n, K);
+      const float2 x = load_pair<kPlain>(in.g, row_at(in.g, row, hv), d0 + 8 * n, K);
       const float da[2] = {d_g[row][n][0] + entering[0], d_g[row][n][1] + entering[1]};
       float dx[2];
 #pragma unroll
@@ -617,9 +634,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         dbias[e] += dx[e];
       }
       if (args.dg.data != nullptr) {
-        const std::int64_t t = chunk.begin + i0 + 8 * row;
-        store_pair<kPlain>(args.dg, chunk.row * args.dg.s0 + t * args.dg.s1 + hv * args.dg.s2,
-                           d0 + 8 * n, K, dx[0], dx[1]);
+        store_pair<kPlain>(args.dg, row_at(args.dg, row, hv), d0 + 8 * n, K, dx[0], dx[1]);
       }
     }
     if (args.dbias_part != nullptr) {

@@ -5,8 +5,10 @@
 // inclusive):
 //   off-diagonal blocks I > J: (q_i 2^(G_i - e_(I-1))) . (k_j 2^(e_J - G_j)) per channel, chained
 //   by 2^(e_(I-1) - e_J): every factor is <= 1 for any gate, so underflow is harmless; diagonal
-//   blocks: both factors relative to the middle row, |exponent| <= 8 * 15: for these alone the
-//   decay of a token is clamped at 2^-15 (3e-5, against a rounding of 4e-3 of the operands).
+//   blocks in two levels: columns 0-7 relative to row 4, columns 8-15 (rows 8-15 only) relative to
+//   row 12. The decay of a token is clamped at e^-20, below f32 resolution of what the state is
+//   added to, so |exponent| <= 4 * 28.9. (Rows 8-15 relative to row 4 are <= 1 and lose nothing:
+//   where they underflow, the product is below 2^-126 2^(3 * 28.9) = 2^-39.)
 // The inverse is a substitution in f32 inside 16x16 blocks; blocks are merged with three bf16
 // products per term (high and low halves of both operands, about 2^-16).
 // Inputs: q, k, g, beta and the gate's parameters. Outputs: kt, kh, qt, n, a, decay, beta.
@@ -31,8 +33,8 @@
 namespace kda::cuda {
 
 inline constexpr int kPrepThreads = 128;
-inline constexpr int kPrepBlocks = 3;            // per SM
-inline constexpr float kDiagonalClamp = -15.0F;  // log2 per token, inside diagonal blocks
+inline constexpr int kPrepBlocks = 3;              // per SM
+inline constexpr float kDecayClamp = -28.853901F;  // log2 per token: -20 nat
 
 struct PrepSmem {
   float lo[10][16][24];  // blocks (I, J) of Lo, J <= I; then inverses on the diagonal
@@ -44,14 +46,16 @@ struct PrepSmem {
   alignas(
       16) float channel[4][4][32];  // per warp: 2^(sum before, after the block), of block 1, of 2
   float beta[kC];
+  alignas(16) float bias[128];  // of the gate
 };
 
 // In the plain case every thread first sends for all it will read of q, k and g (its own pieces, so
-// no barrier is needed), and the steps find them in shared memory.
-template <int kK>
-struct PlainPrepSmem {
+// no barrier is needed), and the steps find them in shared memory. Once a step has read q and k,
+// the same places hold the row factors until the column factors of the other warps are there.
+template <int kK, bool kPlain>
+struct PrepTile {
   PrepSmem shared;
-  alignas(16) uint4 raw[3][kK / 32][2][kPrepThreads];
+  alignas(16) uint4 raw[3][kPlain ? kK / 32 : 1][2][kPrepThreads];
 };
 
 __device__ inline int lower_block(int i, int j) { return i * (i + 1) / 2 + j; }
@@ -84,7 +88,7 @@ __device__ inline void load_split_rows(const float (*block)[24], int t, int r, i
 // Eight raw elements of row i0 + 8 row of q, k or g, step m; 0 past the end of the chunk.
 template <int kK, bool kPlain>
 __device__ inline void load_step(const Tensor& t, std::int64_t at, bool valid, int m, int dim,
-                                 const uint4 (&raw)[kK / 32][2][kPrepThreads], int row,
+                                 const uint4 (&raw)[kPlain ? kK / 32 : 1][2][kPrepThreads], int row,
                                  float (&x)[8]) {
   if constexpr (kPlain) {
     unpack8(raw[m][row][threadIdx.x], x);
@@ -100,7 +104,8 @@ __device__ inline void load_step(const Tensor& t, std::int64_t at, bool valid, i
 template <int kK, bool kPlain>
 __device__ inline void row_norms(const Inputs& in, const Tensor& x, const std::int64_t (&at)[2],
                                  const bool (&valid)[2], int dim,
-                                 const uint4 (&raw)[kK / 32][2][kPrepThreads], float (&rstd)[2]) {
+                                 const uint4 (&raw)[kPlain ? kK / 32 : 1][2][kPrepThreads],
+                                 float (&rstd)[2]) {
   rstd[0] = rstd[1] = 1.0F;
   if (!in.l2norm) return;
 #pragma unroll
@@ -120,19 +125,24 @@ __device__ inline void row_norms(const Inputs& in, const Tensor& x, const std::i
   }
 }
 
-// Normalised and rounded as the tensor's type would.
-template <bool kPlain>
-__device__ inline void normalise(const Tensor& x, float rstd, float (&value)[8]) {
+// The same, normalised, rounded as the tensor's type would, in pairs.
+template <int kK, bool kPlain>
+__device__ inline uint4 load_unit(const Tensor& x, std::int64_t at, bool valid, int m, int dim,
+                                  const uint4 (&raw)[kPlain ? kK / 32 : 1][2][kPrepThreads],
+                                  int row, float rstd) {
+  float value[8];
+  load_step<kK, kPlain>(x, at, valid, m, dim, raw, row, value);
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     value[e] *= rstd;
     if (!kPlain && x.elem == Elem::kF16) value[e] = round_to(Elem::kF16, value[e]);
-    value[e] = round_to(Elem::kBF16, value[e]);
   }
+  return make_uint4(pack_bf16(value[0], value[1]), pack_bf16(value[2], value[3]),
+                    pack_bf16(value[4], value[5]), pack_bf16(value[6], value[7]));
 }
 
-// To the nearest multiple of 2^-14, for |x| < 256; to the nearest integer.
-__device__ inline float on_grid(float x) { return __fadd_rn(__fadd_rn(x, 768.0F), -768.0F); }
+// To the nearest multiple of 2^-13, for |x| < 512; to the nearest integer.
+__device__ inline float on_grid(float x) { return __fadd_rn(__fadd_rn(x, 1536.0F), -1536.0F); }
 __device__ inline float nearest_integer(float x) {
   return __fadd_rn(__fadd_rn(x, 12582912.0F), -12582912.0F);
 }
@@ -154,12 +164,34 @@ __device__ inline void scan_rows(int r, int c, float (&low)[8], float (&high)[8]
   }
 }
 
+// Eight channels of a row times their factors, in place.
+__device__ inline void rescale(const float* factor, uint4* row) {
+  const float4 x = *reinterpret_cast<const float4*>(factor);
+  const float4 y = *reinterpret_cast<const float4*>(factor + 4);
+  *row = make_uint4(scale_pair(row->x, x.x, x.y), scale_pair(row->y, x.z, x.w),
+                    scale_pair(row->z, y.x, y.y), scale_pair(row->w, y.z, y.w));
+}
+
+// One step of a 16x16 block: rows r and r + 8 times columns in fragment order. Loads by assembly
+// stay where they are: all blocks' at once would not fit into registers.
+__device__ inline void add_block(const uint4& row, const uint4& row8, const uint4 (&columns)[2][32],
+                                 int lane, float (&acc)[2][4]) {
+  const uint4 x = ptx::load_shared(smem_address(&row));
+  const uint4 y = ptx::load_shared(smem_address(&row8));
+#pragma unroll
+  for (int t = 0; t < 2; ++t) {
+    const uint4 b = ptx::load_shared(smem_address(&columns[t][lane]));
+    ptx::mma_bf16(acc[t], {x.x, y.x, x.y, y.y}, b.x, b.y);
+    ptx::mma_bf16(acc[t], {x.z, y.z, x.w, y.w}, b.z, b.w);
+  }
+}
+
 template <int kK, bool kPlain>
 __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
     prep_mma_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ __align__(1024) char raw_smem[];
-  auto& plain = *reinterpret_cast<PlainPrepSmem<kK>*>(raw_smem);  // raw: kPlain only
-  PrepSmem& s = plain.shared;
+  auto& own = *reinterpret_cast<PrepTile<kK, kPlain>*>(raw_smem);
+  PrepSmem& s = own.shared;
   constexpr int kM = kK / 32;
   const int HV = args.shape.HV;
   const int K = args.shape.K;
@@ -175,6 +207,11 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   const int i0 = 16 * warp + r;
   const Inputs& in = args.in;
 
+  if (tid < kK) {
+    s.bias[tid] = in.gate.dt_bias != nullptr && tid < K
+                      ? in.gate.dt_bias[static_cast<std::int64_t>(hv) * K + tid]
+                      : 0.0F;
+  }
   if (tid < kC) {
     const float beta = tid < chunk.length
                            ? beta_of(in, chunk.row * in.beta.s0 + (chunk.begin + tid) * in.beta.s1 +
@@ -207,7 +244,7 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
       for (int x = 0; x < 3; ++x) {
 #pragma unroll
         for (int m = 0; m < kM; ++m) {
-          uint4* to = &plain.raw[x][m][row][tid];
+          uint4* to = &own.raw[x][m][row][tid];
           if (valid[row]) {
             ptx::cp_async(smem_address(to), from[x] + 32 * m);
           } else {
@@ -221,9 +258,11 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   }
   float rstd_q[2];
   float rstd_k[2];
-  row_norms<kK, kPlain>(in, in.q, q_at, valid, K, plain.raw[0], rstd_q);
-  row_norms<kK, kPlain>(in, in.k, k_at, valid, K, plain.raw[1], rstd_k);
+  row_norms<kK, kPlain>(in, in.q, q_at, valid, K, own.raw[0], rstd_q);
+  row_norms<kK, kPlain>(in, in.k, k_at, valid, K, own.raw[1], rstd_k);
   const float exp_a = in.gate.a_log != nullptr ? expf(in.gate.a_log[hv]) : 1.0F;
+
+  __syncthreads();  // bias before its readers
 
   float n_acc[4][2][4];  // [block J, 3: the diagonal block][n-tile][element]
   float l_acc[4][2][4];
@@ -236,101 +275,83 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
         n_acc[J][t][x] = l_acc[J][t][x] = 0.0F;
     }
   }
-  auto* kt_out = static_cast<uint4*>(args.factors.kt) + tile * (kC * kK / 8);
-  auto* kh_out = static_cast<uint4*>(args.factors.kh) + tile * (kC * kK / 8);
-  auto* qt_out = static_cast<uint4*>(args.factors.qt) + tile * (kC * kK / 8);
+  // The thread's first piece in the factor tiles; one offset for all three saves registers.
+  std::int64_t out_at = tile * (kC * kK / 8) + i0 * (kK / 8) + c;
 
 #pragma unroll 1
-  for (int m = 0; m < kM; ++m) {
+  for (int m = 0; m < kM; ++m, out_at += 4) {
     const int d = 32 * m + 8 * c;
     float l[2][8];  // decay sums inside the block
-    float f[2][8];  // sums of clamped decays; the same numbers where nothing is clamped
-    bool clamped = false;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      load_step<kK, kPlain>(in.g, g_at[row], valid[row], m, K, plain.raw[2], row, l[row]);
+      load_step<kK, kPlain>(in.g, g_at[row], valid[row], m, K, own.raw[2], row, l[row]);
     }
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const float bias = in.gate.dt_bias != nullptr && d + e < K
-                             ? __ldg(in.gate.dt_bias + static_cast<std::int64_t>(hv) * K + d + e)
-                             : 0.0F;
+      const float bias = s.bias[d + e];
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const float g = fast_decay(in.gate, bias, exp_a, l[row][e]) * kLog2E;
-        l[row][e] = valid[row] && d + e < K ? g : 0.0F;
-        f[row][e] = fmaxf(l[row][e], kDiagonalClamp);
-        clamped = clamped || f[row][e] != l[row][e];
+        l[row][e] = valid[row] && d + e < K ? fmaxf(g, kDecayClamp) : 0.0F;
       }
     }
     scan_rows(r, c, l[0], l[1]);
-    if (__any_sync(0xffffffffU, clamped)) {
-      scan_rows(r, c, f[0], f[1]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        f[0][e] = l[0][e];
-        f[1][e] = l[1][e];
-      }
-    }
     if (r == 7) {
       auto* total = reinterpret_cast<float4*>(&s.total[warp][8 * c]);
       total[0] = make_float4(l[1][0], l[1][1], l[1][2], l[1][3]);
       total[1] = make_float4(l[1][4], l[1][5], l[1][6], l[1][7]);
     }
-    float q[2][8];
-    float k[2][8];
+    // Unit q and k, later the row factors, stay in the thread's own places in shared memory: what
+    // every phase below needs at once would not fit into registers.
+    uint4(&q)[2][kPrepThreads] = own.raw[0][kPlain ? m : 0];
+    uint4(&k)[2][kPrepThreads] = own.raw[1][kPlain ? m : 0];
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      load_step<kK, kPlain>(in.q, q_at[row], valid[row], m, K, plain.raw[0], row, q[row]);
-      load_step<kK, kPlain>(in.k, k_at[row], valid[row], m, K, plain.raw[1], row, k[row]);
-      normalise<kPlain>(in.q, rstd_q[row], q[row]);
-      normalise<kPlain>(in.k, rstd_k[row], k[row]);
+      q[row][tid] =
+          load_unit<kK, kPlain>(in.q, q_at[row], valid[row], m, K, own.raw[0], row, rstd_q[row]);
+      k[row][tid] =
+          load_unit<kK, kPlain>(in.k, k_at[row], valid[row], m, K, own.raw[1], row, rstd_k[row]);
     }
-    // Diagonal block. Sums on a grid of 2^-14 and an integer anchor: the anchor then scales factors
-    // by exact powers of two, so that what a row gives does not depend, to the last bit, on later
+    // Diagonal block. Sums on a grid of 2^-13 and integer anchors: an anchor then scales factors by
+    // exact powers of two, so that what a row gives does not depend, to the last bit, on later
     // rows.
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      f[0][e] = on_grid(f[0][e]);
-      f[1][e] = on_grid(f[1][e]);
-    }
-#pragma unroll
     for (int half = 0; half < 2; ++half) {
-      std::uint32_t a_q[4];
-      std::uint32_t a_k[4];
-      std::uint32_t b[2][2];
 #pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        const int e = 4 * half + 2 * pair;
-        const float m0 = nearest_integer(__shfl_sync(0xffffffffU, f[1][e], c));  // row 8
-        const float m1 = nearest_integer(__shfl_sync(0xffffffffU, f[1][e + 1], c));
+      for (int t = 0; t < 2; ++t) {  // columns 8 t .. 8 t + 7
+        std::uint32_t a_q[4] = {};
+        std::uint32_t a_k[4] = {};
+        std::uint32_t b[2];
+        uint2 unit_q[2];
+        uint2 unit_k[2];
 #pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const float up0 = ptx::exp2_approx(f[row][e] - m0);
-          const float up1 = ptx::exp2_approx(f[row][e + 1] - m1);
-          const float down0 = ptx::exp2_approx(m0 - f[row][e]);
-          const float down1 = ptx::exp2_approx(m1 - f[row][e + 1]);
-          a_q[2 * pair + row] = pack_bf16(q[row][e] * up0, q[row][e + 1] * up1);
-          a_k[2 * pair + row] = pack_bf16(k[row][e] * up0, k[row][e + 1] * up1);
-          b[row][pair] = pack_bf16(k[row][e] * down0, k[row][e + 1] * down1);
+        for (int row = t; row < 2; ++row) {
+          unit_q[row] = ptx::load_shared_half(smem_address(&q[row][tid]) + 8 * half);
+          unit_k[row] = ptx::load_shared_half(smem_address(&k[row][tid]) + 8 * half);
         }
-      }
 #pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        ptx::mma_bf16(n_acc[3][t], a_q, b[t][0], b[t][1]);
-        ptx::mma_bf16(l_acc[3][t], a_k, b[t][0], b[t][1]);
+        for (int pair = 0; pair < 2; ++pair) {
+          const int e = 4 * half + 2 * pair;
+          const float own0 = on_grid(l[t][e]);
+          const float own1 = on_grid(l[t][e + 1]);
+          const float anchor0 = nearest_integer(__shfl_sync(0xffffffffU, own0, 16 + c));
+          const float anchor1 = nearest_integer(__shfl_sync(0xffffffffU, own1, 16 + c));
+          b[pair] = scale_pair(pair == 0 ? unit_k[t].x : unit_k[t].y,
+                               ptx::exp2_approx(anchor0 - own0), ptx::exp2_approx(anchor1 - own1));
+#pragma unroll
+          for (int row = t; row < 2; ++row) {
+            const float up0 = ptx::exp2_approx(on_grid(l[row][e]) - anchor0);
+            const float up1 = ptx::exp2_approx(on_grid(l[row][e + 1]) - anchor1);
+            a_q[2 * pair + row] = scale_pair(pair == 0 ? unit_q[row].x : unit_q[row].y, up0, up1);
+            a_k[2 * pair + row] = scale_pair(pair == 0 ? unit_k[row].x : unit_k[row].y, up0, up1);
+          }
+        }
+        ptx::mma_bf16(n_acc[3][t], a_q, b[0], b[1]);
+        ptx::mma_bf16(l_acc[3][t], a_k, b[0], b[1]);
       }
     }
     __syncthreads();  // block totals before their readers; columns of the last step read
 
-    // Row and column factors.
-    std::uint32_t q_row[2][4];
-    std::uint32_t k_row[2][4];
-    std::uint32_t column[2][4];
-    std::uint32_t kt[2][4];
-    std::uint32_t qt[2][4];
-    std::uint32_t kh[2][4];
     {  // channel constants: lane = channel
       float before = 0.0F;
       float after = 0.0F;
@@ -350,53 +371,62 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
       __syncwarp();  // constants before their readers
     }
 #pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      float up[2][2];
-      float down[2][2];
-      const float2 own = *reinterpret_cast<const float2*>(&s.total[warp][8 * c + 2 * p]);
-      const float2 start = *reinterpret_cast<const float2*>(&s.channel[warp][0][8 * c + 2 * p]);
-      const float2 end = *reinterpret_cast<const float2*>(&s.channel[warp][1][8 * c + 2 * p]);
+    for (int row = 0; row < 2; ++row) {  // column factors
+      const uint4 unit_k = ptx::load_shared(smem_address(&k[row][tid]));
+      const std::uint32_t k_pair[4] = {unit_k.x, unit_k.y, unit_k.z, unit_k.w};
+      std::uint32_t column[4];
+      std::uint32_t kh[4];
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        up[row][0] = ptx::exp2_approx(l[row][2 * p]);
-        up[row][1] = ptx::exp2_approx(l[row][2 * p + 1]);
-        down[row][0] = ptx::exp2_approx(own.x - l[row][2 * p]);
-        down[row][1] = ptx::exp2_approx(own.y - l[row][2 * p + 1]);
+      for (int p = 0; p < 4; ++p) {
+        const float2 own = *reinterpret_cast<const float2*>(&s.total[warp][8 * c + 2 * p]);
+        const float2 end = *reinterpret_cast<const float2*>(&s.channel[warp][1][8 * c + 2 * p]);
+        const float k0 = low_of(k_pair[p]) * ptx::exp2_approx(own.x - l[row][2 * p]);
+        const float k1 = high_of(k_pair[p]) * ptx::exp2_approx(own.y - l[row][2 * p + 1]);
+        column[p] = pack_bf16(k0, k1);
+        kh[p] = pack_bf16(k0 * end.x, k1 * end.y);
+        if (warp == 0) {  // block 0 relative to e_1, for the rows of blocks 2 and 3
+          const float2 over = *reinterpret_cast<const float2*>(&s.channel[0][2][8 * c + 2 * p]);
+          reinterpret_cast<std::uint32_t*>(&s.columns[1][row][lane])[p] =
+              pack_bf16(k0 * over.x, k1 * over.y);
+        }
       }
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const float q0 = q[row][2 * p] * up[row][0];
-        const float q1 = q[row][2 * p + 1] * up[row][1];
-        const float k0 = k[row][2 * p] * up[row][0];
-        const float k1 = k[row][2 * p + 1] * up[row][1];
-        const float c0 = k[row][2 * p] * down[row][0];
-        const float c1 = k[row][2 * p + 1] * down[row][1];
-        q_row[row][p] = pack_bf16(q0, q1);
-        k_row[row][p] = pack_bf16(k0, k1);
-        column[row][p] = pack_bf16(c0, c1);
-        kt[row][p] = pack_bf16(k0 * start.x, k1 * start.y);
-        qt[row][p] = pack_bf16(in.scale * q0 * start.x, in.scale * q1 * start.y);
-        kh[row][p] = pack_bf16(c0 * end.x, c1 * end.y);
-      }
-      if (warp == 0) {  // block 0 relative to e_1, for the rows of blocks 2 and 3
-        const float2 over = *reinterpret_cast<const float2*>(&s.channel[0][2][8 * c + 2 * p]);
-        auto* far = reinterpret_cast<std::uint32_t*>(&s.columns[1][0][lane]) + p;
-        far[0] =
-            pack_bf16(k[0][2 * p] * down[0][0] * over.x, k[0][2 * p + 1] * down[0][1] * over.y);
-        far[32 * 4] =
-            pack_bf16(k[1][2 * p] * down[1][0] * over.x, k[1][2 * p + 1] * down[1][1] * over.y);
+      static_cast<uint4*>(args.factors.kh)[out_at + row * kK] =
+          make_uint4(kh[0], kh[1], kh[2], kh[3]);
+      if (warp < 3) {
+        s.columns[warp == 0 ? 0 : warp + 1][row][lane] =
+            make_uint4(column[0], column[1], column[2], column[3]);
       }
     }
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int at = (i0 + 8 * row) * (kK / 8) + 4 * m + c;
-      kt_out[at] = make_uint4(kt[row][0], kt[row][1], kt[row][2], kt[row][3]);
-      qt_out[at] = make_uint4(qt[row][0], qt[row][1], qt[row][2], qt[row][3]);
-      kh_out[at] = make_uint4(kh[row][0], kh[row][1], kh[row][2], kh[row][3]);
-      if (warp < 3) {
-        s.columns[warp == 0 ? 0 : warp + 1][row][lane] =
-            make_uint4(column[row][0], column[row][1], column[row][2], column[row][3]);
+    for (int row = 0; row < 2; ++row) {  // row factors
+      std::uint32_t x[4];
+      std::uint32_t y[4];
+      const uint4 unit_q = ptx::load_shared(smem_address(&q[row][tid]));
+      const uint4 unit_k = ptx::load_shared(smem_address(&k[row][tid]));
+      const std::uint32_t q_pair[4] = {unit_q.x, unit_q.y, unit_q.z, unit_q.w};
+      const std::uint32_t k_pair[4] = {unit_k.x, unit_k.y, unit_k.z, unit_k.w};
+      std::uint32_t kt[4];
+      std::uint32_t qt[4];
+#pragma unroll
+      for (int p = 0; p < 4; ++p) {
+        const float2 start = *reinterpret_cast<const float2*>(&s.channel[warp][0][8 * c + 2 * p]);
+        const float up0 = ptx::exp2_approx(l[row][2 * p]);
+        const float up1 = ptx::exp2_approx(l[row][2 * p + 1]);
+        const float q0 = low_of(q_pair[p]) * up0;
+        const float q1 = high_of(q_pair[p]) * up1;
+        const float k0 = low_of(k_pair[p]) * up0;
+        const float k1 = high_of(k_pair[p]) * up1;
+        x[p] = pack_bf16(q0, q1);
+        y[p] = pack_bf16(k0, k1);
+        kt[p] = pack_bf16(k0 * start.x, k1 * start.y);
+        qt[p] = pack_bf16(in.scale * q0 * start.x, in.scale * q1 * start.y);
       }
+      q[row][tid] = make_uint4(x[0], x[1], x[2], x[3]);
+      k[row][tid] = make_uint4(y[0], y[1], y[2], y[3]);
+      static_cast<uint4*>(args.factors.kt)[out_at + row * kK] =
+          make_uint4(kt[0], kt[1], kt[2], kt[3]);
+      static_cast<uint4*>(args.factors.qt)[out_at + row * kK] =
+          make_uint4(qt[0], qt[1], qt[2], qt[3]);
     }
     __syncthreads();  // columns before their readers; totals read
 
@@ -406,25 +436,14 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
       if (J >= warp) continue;
       if (J == 1 && warp == 3) {
 #pragma unroll
-        for (int p = 0; p < 4; ++p) {
-          const float x = s.channel[3][3][8 * c + 2 * p];
-          const float y = s.channel[3][3][8 * c + 2 * p + 1];
-#pragma unroll
-          for (int row = 0; row < 2; ++row) {
-            q_row[row][p] = pack_bf16(low_of(q_row[row][p]) * x, high_of(q_row[row][p]) * y);
-            k_row[row][p] = pack_bf16(low_of(k_row[row][p]) * x, high_of(k_row[row][p]) * y);
-          }
+        for (int row = 0; row < 2; ++row) {
+          rescale(&s.channel[3][3][8 * c], &q[row][tid]);
+          rescale(&s.channel[3][3][8 * c], &k[row][tid]);
         }
       }
       const int source = J > 0 ? J + 1 : (warp == 1 ? 0 : 1);
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        const uint4 b = s.columns[source][t][lane];
-        ptx::mma_bf16(n_acc[J][t], {q_row[0][0], q_row[1][0], q_row[0][1], q_row[1][1]}, b.x, b.y);
-        ptx::mma_bf16(l_acc[J][t], {k_row[0][0], k_row[1][0], k_row[0][1], k_row[1][1]}, b.x, b.y);
-        ptx::mma_bf16(n_acc[J][t], {q_row[0][2], q_row[1][2], q_row[0][3], q_row[1][3]}, b.z, b.w);
-        ptx::mma_bf16(l_acc[J][t], {k_row[0][2], k_row[1][2], k_row[0][3], k_row[1][3]}, b.z, b.w);
-      }
+      add_block(q[0][tid], q[1][tid], s.columns[source], lane, n_acc[J]);
+      add_block(k[0][tid], k[1][tid], s.columns[source], lane, l_acc[J]);
     }
   }
 

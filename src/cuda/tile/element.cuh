@@ -85,8 +85,9 @@ __device__ inline float gate_decay_backward(const Gate& gate, const GateChannel&
     *da_log += da * -c.exp_a * softplus(z);
     return da * -c.exp_a * sigmoid(z);
   }
-  const float s = sigmoid(c.exp_a * z);
-  const float dz = da * gate.lower_bound * s * (1.0F - s) * c.exp_a;
+  // sigmoid(-z) in place of 1 - sigmoid(z), which has lost its digits where the gate is saturated
+  const float slope = sigmoid(c.exp_a * z) * sigmoid(-c.exp_a * z);
+  const float dz = da * gate.lower_bound * slope * c.exp_a;
   *da_log += dz * z;
   return dz;
 }

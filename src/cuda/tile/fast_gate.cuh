@@ -10,6 +10,13 @@ __device__ inline float fast_sigmoid(float z) {
   return ptx::rcp_approx(1.0F + ptx::exp2_approx(-kLog2E * z));
 }
 
+// sigmoid(z) sigmoid(-z), given t = -log2(e) z, without the digits that 1 - sigmoid(z) would lose.
+__device__ inline float fast_sigmoid_slope(float t) {
+  const float x = ptx::exp2_approx(-fabsf(t));
+  const float s = ptx::rcp_approx(1.0F + x);
+  return x * s * s;
+}
+
 // log(1 + e^z). Below 2^-4 the series of log1p keeps the digits that 1 + t would lose.
 __device__ inline float fast_softplus(float z) {
   const float t = ptx::exp2_approx(-kLog2E * fabsf(z));
@@ -35,8 +42,7 @@ __device__ inline float fast_decay_backward(const Gate& gate, float bias, float 
     *da_log -= da * exp_a * fast_softplus(z);
     return -da * exp_a * fast_sigmoid(z);
   }
-  const float s = fast_sigmoid(exp_a * z);
-  const float dz = da * gate.lower_bound * s * (1.0F - s) * exp_a;
+  const float dz = da * gate.lower_bound * fast_sigmoid_slope(kLog2E * exp_a * z) * exp_a;
   *da_log += dz * z;
   return dz;
 }

@@ -140,6 +140,11 @@ __device__ inline float column_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 16);
 }
 
+// 1 / |row| from the sums of the four column quarters.
+__device__ inline float row_rstd(const float (*sum)[kC], int i) {
+  return rsqrtf(sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i] + kNormEps);
+}
+
 // Inclusive sums over the 16 rows of the warp's block, for C fragment layout: [row][tile][e].
 template <int kTiles>
 __device__ inline void scan_fragment(int r, int c, float (&x)[2][kTiles][2]) {

@@ -37,6 +37,11 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
 __device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000U); }
 
+// A pair times two factors, rounded.
+__device__ inline std::uint32_t scale_pair(std::uint32_t pair, float x, float y) {
+  return pack_bf16(low_of(pair) * x, high_of(pair) * y);
+}
+
 // Address of elements (row; col, col + 1), col even. Eight columns on: ^ 16; eight rows: + 16
 // kCols.
 template <int kCols>
