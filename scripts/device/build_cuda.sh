@@ -9,7 +9,7 @@ shift 2
 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$out"
 pids=()
-for source in "$root"/src/cuda/launch/*.cu "$root"/src/cuda/hopper/*.cu; do
+for source in "$root"/src/cuda/{launch,inst,hopper}/*.cu; do
   nvcc -std=c++20 -O3 -lineinfo -gencode arch=compute_90a,code=sm_90a "$@" -I"$root/src" \
     -I"$root/include" -c "$source" -o "$out/$(basename "$source").o" &
   pids+=($!)

@@ -1,43 +1,31 @@
-#include "cuda/kernels/local_bounded_mma.cuh"
-#include "cuda/kernels/local_mma.cuh"
-#include "cuda/launch/check.cuh"
+#include "cuda/launch/instances.h"
 #include "cuda/launch/launch.h"
 
 namespace kda::cuda {
 namespace {
 
-int device_attribute(cudaDeviceAttr attribute) {
-  int device = 0;
-  int value = 0;
-  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
-  check_cuda(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-  return value;
+bool plain_or_absent(const Tensor& t) { return t.data == nullptr || is_plain(t); }
+
+bool plain(const ChunkArgs& args) {
+  const Inputs& in = args.in;
+  return is_plain(in.q) && is_plain(in.k) && is_plain(in.v) && is_plain(in.g) && is_plain(args.h) &&
+         plain_or_absent(args.d_o) && plain_or_absent(args.dq) && plain_or_absent(args.dk) &&
+         plain_or_absent(args.dg);
 }
 
 template <int kK, int kV>
 void run(const ChunkArgs& args, void* stream) {
-  const Inputs& in = args.in;
-  const auto plain_or_absent = [](const Tensor& t) { return t.data == nullptr || is_plain(t); };
-  const bool plain = args.shape.K == kK && args.shape.V == kV && is_plain(in.q) && is_plain(in.k) &&
-                     is_plain(in.v) && is_plain(in.g) && is_plain(args.h) &&
-                     plain_or_absent(args.d_o) && plain_or_absent(args.dq) &&
-                     plain_or_absent(args.dk) && plain_or_absent(args.dg);
+  if (args.shape.K != kK || args.shape.V != kV || !plain(args)) {
+    return run_local_mma<kK, kV, false>(args, stream);
+  }
   if constexpr (kK == kV) {
-    constexpr std::size_t kSmem = sizeof(BoundedSmem<kK>);
-    const bool fits = kSmem <= static_cast<std::size_t>(
-                                   device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-    if (plain && fits && in.gate.kind == GateKind::kBounded &&
-        in.gate.lower_bound >= kBoundedLimit) {
-      const std::int64_t tiles = args.map.num_chunks * args.shape.HV;
-      const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-      launch("local_bounded_mma", local_bounded_mma_kernel<kK>, tiles < sms ? tiles : sms,
-             kBoundedThreads, kSmem, stream, args);
+    const Gate& gate = args.in.gate;
+    if (gate.kind == GateKind::kBounded && gate.lower_bound >= kBoundedLimit &&
+        run_local_bounded_mma<kK>(args, stream)) {
       return;
     }
   }
-  launch("local_mma", plain ? local_mma_kernel<kK, kV, true> : local_mma_kernel<kK, kV, false>,
-         args.map.num_chunks * args.shape.HV, kLocalThreads, sizeof(LocalSmem<kK, kV>), stream,
-         args);
+  run_local_mma<kK, kV, true>(args, stream);
 }
 
 }  // namespace
