@@ -97,9 +97,11 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
       float du[8];
       std::uint32_t d_o[4];
       ptx::ldmatrix_trans(d_o, v_at + at.slot * C::kSlotBytes);
+      float2 decay[8];
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        decay_half(decay_at + at.slot * C::kSmallBytes + 256 * half, state[half], frag[half]);
+        load_decay(decay_at + at.slot * C::kSmallBytes + 256 * half, decay);
+        decay_half(decay, state[half], frag[half]);
       }
       ptx::wgmma_fence();
       start_columns<true>(du, frag[0],
@@ -156,15 +158,17 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
           ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
           const std::uint32_t next = at.slot * C::kSlotBytes;
           const std::uint32_t next_small = at.slot * C::kSmallBytes;
+          load_decay(decay_at + next_small, decay);
           ptx::wgmma_wait<kHalves - 1>();
           ptx::ldmatrix_trans(d_o, v_at + next);
-          decay_half(decay_at + next_small, state[0], frag[0]);
+          decay_half(decay, state[0], frag[0]);
           ptx::wgmma_fence();
           start_columns<true>(du, frag[0], ptx::advance_descriptor(columns_at, next));
           if constexpr (kHalves > 1) {
             ptx::wgmma_commit();
+            load_decay(decay_at + next_small + 256, decay);
             ptx::wgmma_wait<1>();
-            decay_half(decay_at + next_small + 256, state[1], frag[1]);
+            decay_half(decay, state[1], frag[1]);
             ptx::wgmma_fence();
             start_columns<false>(du, frag[1],
                                  ptx::advance_descriptor(columns_at, next + C::kColumnsHalf));

@@ -20,7 +20,7 @@ struct Whole128 : Make<kKind, 128, 2, 2, 10, 152, 72> {};
 template <>
 struct Whole128<Kind::kPlain> : Make<Kind::kPlain, 128, 2, 2, 12, 152, 72> {};
 template <>
-struct Whole128<Kind::kReverse> : Make<Kind::kReverse, 128, 2, 1, 10, 168, 144> {};
+struct Whole128<Kind::kReverse> : Make<Kind::kReverse, 128, 2, 2, 10, 160, 64> {};
 template <Kind kKind>
 struct Half128 : Make<kKind, 128, 1, 2, kKind == Kind::kPlain ? 13 : 12, 208, 120> {};
 template <Kind kKind>

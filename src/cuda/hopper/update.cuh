@@ -129,18 +129,26 @@ __device__ inline void start_values(std::uint32_t address, float (&y)[8], float 
     y[2 * p + 1] = high_of(v[p]);
     out[2 * p] = out[2 * p + 1] = 0.0F;
   }
+  ptx::wgmma_pin(y);  // now, not in the shadow of a later wait
+  ptx::wgmma_pin(out);
 }
 
-// Channels 64 half .. + 63 of the state: times decay, and rounded for the next products.
-__device__ inline void decay_half(std::uint32_t decay, float (&state)[32],
+// Decays of 64 channels as this thread's accumulators want them; `decay`: those of the chunk.
+__device__ inline void load_decay(std::uint32_t decay, float2 (&x)[8]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t)
+    x[t] = ptx::load_shared_f2(decay + 32 * t);
+}
+
+// 64 channels of the state: times decay, and rounded for the next products.
+__device__ inline void decay_half(const float2 (&decay)[8], float (&state)[32],
                                   std::uint32_t (&frag)[4][4]) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
-    const float2 x = ptx::load_shared_f2(decay + 32 * t);
-    state[4 * t] *= x.x;
-    state[4 * t + 1] *= x.y;
-    state[4 * t + 2] *= x.x;
-    state[4 * t + 3] *= x.y;
+    state[4 * t] *= decay[t].x;
+    state[4 * t + 1] *= decay[t].y;
+    state[4 * t + 2] *= decay[t].x;
+    state[4 * t + 3] *= decay[t].y;
   }
   pack_state<64>(state, frag);
 }
@@ -240,19 +248,19 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       if (chunk + 1 < w.num_chunks) at.advance(1);
       ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
       start_values(v_at + at.slot * C::kSlotBytes, y, out);
+      float2 decay[8];
+      load_decay(decay_at + small_bytes, decay);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        if (half < kHalves - 1) {
+        if constexpr (kHalves > 1) {
           ptx::wgmma_wait<1>();
         } else {
-          if (kHalves > 1)
-            ptx::wgmma_wait<1>();
-          else
-            ptx::wgmma_wait<0>();
+          ptx::wgmma_wait<0>();
         }
-        decay_half(decay_at + small_bytes + 256 * half, state[half], frag[half]);
+        decay_half(decay, state[half], frag[half]);
         start_rows(y, out, frag[half],
                    ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
+        if (half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay);
       }
       if (lane == 0) ptx::mbarrier_arrive(done);
 #pragma unroll
