@@ -25,7 +25,7 @@ void expect_matches_oracle(const TestBackend& backend, const Case& c, bool backw
   const Outputs expected = oracle(c, data, {.forward = options.forward, .backward = backward});
   Outputs straightforward;
   if (compare_with_straightforward(backend)) {
-    straightforward = run_chunk(straightforward_of(backend), c, data, options).values;
+    straightforward = straightforward_chunk(backend, c, data, options, expected);
   }
   expect_all_close(backend, c, data, expected, result.values,
                    straightforward.empty() ? nullptr : &straightforward);

@@ -159,6 +159,19 @@ std::vector<PoolCase> pool_cases() {
   Case wide = step;
   wide.K = 128;
   wide.V = 128;
+  Case layer_wide = layer;
+  layer_wide.K = layer_wide.V = 128;
+  Case verify_wide = layer_wide;
+  verify_wide.T = 5;
+  Case packed_wide = layer_wide;
+  packed_wide.B = 1;
+  packed_wide.T = 7;
+  packed_wide.cu = {0, 3, 3, 4, 7};
+  Case many = layer_wide;  // more states than a GPU works on at once
+  many.B = 331;
+  Case many_packed = many;
+  many_packed.B = 1;
+  many_packed.T = 331;
   Case strided = layer;
   strided.in_layout = strided.out_layout = Layout::kFusedSlice;
 
@@ -233,7 +246,46 @@ std::vector<PoolCase> pool_cases() {
        .slots = {0, 1, 2, 3, 4, 5, 6, -1, -1, 9, 10, 11},
        .Tmax = 3,
        .accepted = {3, 2, 1, 0}},
+      {.name = "layer_k128", .call = layer_wide, .slots = {1, 2, 6}},
+      {.name = "layer_k128_bf16", .call = layer_wide, .bf16 = true, .slots = {1, -1, 6}},
+      {.name = "verify_k128",
+       .call = verify_wide,
+       .num_slots = 16,
+       .slots = {0, 1, 2, 3, -1, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+       .Tmax = 5,
+       .accepted = {4, 0, 3},
+       .index = DType::kI32},
+      {.name = "verify_k128_bf16",
+       .call = verify_wide,
+       .num_slots = 16,
+       .bf16 = true,
+       .slots = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
+       .Tmax = 5,
+       .accepted = {5, 1, 3}},
+      {.name = "packed_k128", .call = packed_wide, .slots = {4, 1, 0, 6}},
+      {.name = "packed_verify_k128",
+       .call = packed_wide,
+       .num_slots = 16,
+       .slots = {0, 1, 2, 3, 4, 5, 6, -1, -1, 9, 10, 11},
+       .Tmax = 3,
+       .accepted = {3, 2, 1, 0}},
   };
+  // Backwards through the pool, every seventh state skipped; one sequence in eleven has no token.
+  PoolCase states{.name = "many_states", .call = many, .num_slots = 340, .slots = {}};
+  for (std::int64_t n = 0; n < many.B; ++n) {
+    states.slots.push_back(n % 7 == 3 ? -1 : 339 - n);
+    many_packed.cu.push_back(n % 11 == 5 ? n + 1 : n);
+  }
+  many_packed.cu[0] = 0;
+  many_packed.cu.push_back(many_packed.T);
+  cases.push_back(states);
+  states.name = "many_states_bf16";
+  states.bf16 = true;
+  cases.push_back(states);
+  states.name = "many_states_packed";
+  states.bf16 = false;
+  states.call = many_packed;
+  cases.push_back(states);
   return cases;
 }
 

@@ -37,9 +37,12 @@ double natural_scale(Quantity quantity, const Case& c, const CaseData& data,
       return dg_terms;
     case Quantity::kDDtBias:  // a sum of dg over tokens
       return std::max(own, dg_terms * std::sqrt(tokens));
-    case Quantity::kDaLog:  // and over channels, weighted with g or x + b
+    case Quantity::kDaLog:  // and over channels, weighted with g or x + b; dg itself is a sum over
+                            // the rest of its chunk, so that one rounding error enters many times:
+                            // a random walk of 32 steps on average
       return std::max(own, dg_terms * std::sqrt(tokens * static_cast<double>(c.K)) *
-                               std::max(1.0, rms(data.g)));
+                               std::max(1.0, rms(data.g)) *
+                               std::sqrt(std::min(32.0, std::max(1.0, 0.5 * tokens))));
     case Quantity::kDbeta:  // dv . r / beta
       return std::max(own, rms_of(expected, Quantity::kDv) * rms(data.v));
     case Quantity::kDState0:

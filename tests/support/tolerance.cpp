@@ -154,14 +154,20 @@ void expect_close(const Comparison& comparison, const HostTensor& expected,
     return;
   }
 
-  double allowed = limit.rms * scale + noise;
+  const double absolute = limit.rms * scale + noise;
+  double allowed = absolute;
+  double allowed_max = limit.max * largest(expected) + 16 * noise;
   double ratio = 0.0;
   if (comparison.straightforward != nullptr) {
     const double plain = errors_of(expected, *comparison.straightforward).rms;
-    allowed = std::min(allowed, std::max(1.25 * plain, limit.floor * scale + noise));
+    if (comparison.backend->arithmetic == Arithmetic::kHalfOperands) {
+      allowed = std::max(absolute, 1.25 * plain);
+      if (allowed > absolute) allowed_max *= allowed / absolute;
+    } else {
+      allowed = std::min(absolute, std::max(1.25 * plain, limit.floor * scale + noise));
+    }
     ratio = e.rms / std::max(plain, limit.floor * scale + noise);
   }
-  const double allowed_max = limit.max * largest(expected) + 16 * noise;
 
   Report::Row& row = report().rows[{comparison.backend->name, comparison.quantity}];
   ++row.count;

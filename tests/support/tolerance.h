@@ -15,6 +15,10 @@ namespace kda::test {
 // and, where a straightforward computation in the same precision (the ref backend on the same
 // dtypes) is at hand,
 //   rms(e) <= max(1.25 * its rms error, floor * rms(expected) + noise * natural scale).
+// With 16-bit operands the straightforward computation is half_operand_model, and the bound is the
+// larger of both: where operands rounded to 16 bits cannot meet the absolute limits (nearly equal
+// keys with beta near 1 or 2, where A = (I + Lo)^-1 cancels), 1.25 times that computation's error
+// is what is asked for, and the largest error may grow in the same proportion.
 struct Tolerance {
   double rms;
   double max;
