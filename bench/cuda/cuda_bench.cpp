@@ -3,7 +3,7 @@
 // Inputs are raw (gate, norm and sigmoid inside), bf16, f32 initial state in and final state out,
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
-// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard]
+// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable]
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1).
 #include <cuda_runtime_api.h>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "copy_elementwise.h"
 #include "kda/cuda.h"
 #include "kda/kda.h"
 
@@ -291,8 +292,15 @@ void run_copy(cudaStream_t stream) {
   const Times t = time_graph(stream, [&] {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copy");
   });
-  std::printf("{\"case\":\"copy\",\"tb_per_s\":%.3f}\n",
-              2.0 * static_cast<double>(bytes) / (t.median * 1e-3) / 1e12);
+  const Times kernel = time_graph(stream, [&] { copy_elementwise(from, to, bytes, stream); });
+  const Times in_place = time_graph(stream, [&] { copy_elementwise(to, to, bytes, stream); });
+  const auto rate = [&](const Times& x) {
+    return 2.0 * static_cast<double>(bytes) / (x.median * 1e-3) / 1e12;
+  };
+  std::printf(
+      "{\"case\":\"copy\",\"memcpy_tb_per_s\":%.3f,\"kernel_tb_per_s\":%.3f,"
+      "\"in_place_tb_per_s\":%.3f}\n",
+      rate(t), rate(kernel), rate(in_place));
 }
 
 }  // namespace
@@ -302,6 +310,7 @@ int main(int argc, char** argv) {
     kda::cuda::register_backend();
     const std::string filter = argc > 1 ? argv[1] : "";
     const std::string gate = argc > 2 ? argv[2] : "strong";
+    if (argc > 3 && std::string(argv[3]) == "portable") kda::cuda::set_hopper_enabled(false);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {
