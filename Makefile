@@ -59,6 +59,10 @@ test-sanitize: setup ## torch-free tests under AddressSanitizer and UBSan
 coverage: setup ## line coverage of the torch-free layers, as text
 	scripts/coverage.sh
 
+.PHONY: fuzz
+fuzz: setup ## fuzz the parsers, a minute for each (needs clang and libomp-dev)
+	scripts/fuzz.sh
+
 .PHONY: format
 format: setup ## rewrite C++ and Python to the project's format
 	scripts/format.sh

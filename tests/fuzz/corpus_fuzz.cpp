@@ -1,35 +1,13 @@
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-
 #include "fuzz_target.h"
 #include "io/utf8.h"
+#include "scratch_folder.h"
 #include "text/corpus_reader.h"
-
-namespace {
-
-/// One file per process, in memory where the system has /dev/shm.
-const std::filesystem::path& file_for(bool jsonl) {
-  static const auto make = [](const char* extension) {
-    const std::filesystem::path shm = "/dev/shm";
-    const auto folder = std::filesystem::exists(shm) ? shm : std::filesystem::temp_directory_path();
-    return folder / ("kda-corpus-fuzz-" + std::to_string(::getpid()) + extension);
-  };
-  static const auto kText = make(".txt");
-  static const auto kJsonl = make(".jsonl");
-  return jsonl ? kJsonl : kText;
-}
-
-}  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using kda::fuzz::require;
-  for (const bool jsonl : {false, true}) {
-    const auto& path = file_for(jsonl);
-    std::ofstream(path, std::ios::binary | std::ios::trunc)
-        .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  static const kda::fuzz::ScratchFolder kFolder("corpus");
+  for (const char* name : {"text.txt", "lines.jsonl"}) {
+    const auto path = kFolder.put(name, data, size);
     for (const auto mode : {kda::text::InvalidUtf8::kError, kda::text::InvalidUtf8::kReplace}) {
       kda::fuzz::refuse_or_pass([&] {
         kda::text::CorpusOptions options;
@@ -44,7 +22,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         require(stats.bytes == bytes);
       });
     }
-    std::filesystem::remove(path);
   }
   return 0;
 }

@@ -1,11 +1,11 @@
-/// Writes valid files of every kind as starting points for the fuzzers: fuzz_make_seeds FOLDER.
+/// Writes valid files of the binary kinds as starting points for the fuzzers: fuzz_make_seeds
+/// FOLDER.
 #include <cstdio>
 #include <filesystem>
 #include <vector>
 
 #include "io/atomic_file.h"
 #include "io/safetensors_writer.h"
-#include "text/packing.h"
 #include "text/shard.h"
 #include "text/tokenizer_trainer.h"
 
@@ -35,17 +35,6 @@ void shard_seeds(const std::filesystem::path& folder) {
   }
 }
 
-void text_seeds(const std::filesystem::path& config, const std::filesystem::path& corpus) {
-  io::write_file_atomic(config / "full",
-                        R"({"layers": 3, "lr": 0.5, "tied": true, "name": "x", "list": [1, 2],
- "words": ["a"], "kind": "safe", "moe": {"experts": 2}})");
-  io::write_file_atomic(config / "cursor", text::to_json(text::DataCursor{}).dump());
-  io::write_file_atomic(corpus / "text", "one\r\ntwo\n\n  \nthree \xE4\xB8\xAD\n");
-  io::write_file_atomic(
-      corpus / "jsonl",
-      "{\"text\":\"a\\n\\u0000\"}\n\n{\"title\":\"t\",\"text\":\"\xE4\xB8\xAD\"}\n");
-}
-
 void model_seeds(const std::filesystem::path& folder) {
   for (const auto model : {text::TokenizerModel::kBpe, text::TokenizerModel::kUnigram}) {
     text::TokenizerTrainOptions options;
@@ -70,12 +59,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::filesystem::path root = argv[1];
-  for (const char* name : {"config", "safetensors", "corpus", "shard", "tokenizer_model"}) {
+  for (const char* name : {"safetensors", "shard", "tokenizer_model"}) {
     std::filesystem::create_directories(root / name);
   }
   safetensors_seeds(root / "safetensors");
   shard_seeds(root / "shard");
-  text_seeds(root / "config", root / "corpus");
   model_seeds(root / "tokenizer_model");
   return 0;
 }
