@@ -1,5 +1,7 @@
 // The K V sized products of the chunk backward. States are kept transposed ("vk", [v_pad][ld_k]):
 // with value channels as rows every product is a plain one and none needs S^T.
+#include <type_traits>
+
 #include "cpu/chunk_plan.h"
 #include "cpu/rows-inl.h"
 
@@ -20,24 +22,44 @@ struct Matrix {
   std::size_t ld;
 };
 
+// Calls tile(vectors, column) for the widest tiles that fit, left to right.
+template <class F>
+HWY_INLINE void for_column_tiles(std::size_t width, const F& tile) {
+  std::size_t at = 0;
+  if constexpr (kManyRegisters) {
+    for (; at + 4 * kLanes <= width; at += 4 * kLanes)
+      tile(std::integral_constant<int, 4>(), at);
+  }
+  for (; at + 2 * kLanes <= width; at += 2 * kLanes)
+    tile(std::integral_constant<int, 2>(), at);
+  for (; at < width; at += kLanes)
+    tile(std::integral_constant<int, 1>(), at);
+}
+
+template <int kVecs>
+HWY_INLINE void multiply_columns(Matrix a, std::size_t rows, std::size_t depth, Matrix b,
+                                 Matrix c) {
+  std::size_t m = 0;
+  if constexpr (kVecs == 1) {
+    for (; m + 2 * kTileRows <= rows; m += 2 * kTileRows) {
+      auto t = TallTile::zeros();
+      t.add_product(a.at + m * a.ld, a.ld, b.at, b.ld, depth);
+      t.write(c.at + m * c.ld, c.ld);
+    }
+  }
+  for (; m < rows; m += kTileRows) {
+    auto t = Tile<kVecs>::zeros();
+    t.add_product(a.at + m * a.ld, a.ld, 1, b.at, b.ld, depth);
+    t.write(c.at + m * c.ld, c.ld);
+  }
+}
+
 // c = a b: a [rows][depth], b [depth][cols]; rows a multiple of 4, cols of a vector.
 inline HWY_NOINLINE void multiply(Matrix a, std::size_t rows, std::size_t depth, Matrix b,
                                   std::size_t cols, Matrix c) {
-  std::size_t n = 0;
-  for (; n + 2 * kLanes <= cols; n += 2 * kLanes) {
-    for (std::size_t m = 0; m < rows; m += kTileRows) {
-      auto t = Tile<2>::zeros();
-      t.add_product(a.at + m * a.ld, a.ld, 1, b.at + n, b.ld, depth);
-      t.write(c.at + m * c.ld + n, c.ld);
-    }
-  }
-  for (; n < cols; n += kLanes) {
-    for (std::size_t m = 0; m < rows; m += kTileRows) {
-      auto t = Tile<1>::zeros();
-      t.add_product(a.at + m * a.ld, a.ld, 1, b.at + n, b.ld, depth);
-      t.write(c.at + m * c.ld + n, c.ld);
-    }
-  }
+  for_column_tiles(cols, [&](auto vecs, std::size_t n) HWY_ATTR {
+    multiply_columns<vecs>(a, rows, depth, {b.at + n, b.ld}, {c.at + n, c.ld});
+  });
 }
 
 template <int kVecs>
@@ -62,12 +84,8 @@ inline HWY_NOINLINE void advance_state(const ChunkFactors& f, std::size_t width,
   for (std::size_t v = 0; v < v_rows; v += kTileRows) {
     const float* from = s + v * f.ld_k;
     float* to = next + v * f.ld_k;
-    std::size_t at = 0;
-    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
-      advance_tile<2>(f, u + v, ld_u, at, from, to);
-    }
-    for (; at < width; at += kLanes)
-      advance_tile<1>(f, u + v, ld_u, at, from, to);
+    for_column_tiles(width, [&](auto vecs, std::size_t at)
+                                HWY_ATTR { advance_tile<vecs>(f, u + v, ld_u, at, from, to); });
   }
 }
 
@@ -101,13 +119,9 @@ inline HWY_NOINLINE void retreat_state(const ChunkFactors& f, std::size_t width,
   for (std::size_t v = 0; v < v_rows; v += kTileRows) {
     const float* start = s + v * f.ld_k;
     float* rows = d + v * f.ld_k;
-    std::size_t at = 0;
-    for (; at + 2 * kLanes <= width; at += 2 * kLanes) {
-      retreat_tile<2>(f, left.at + v, left.ld, at, start, rows, state_dot);
-    }
-    for (; at < width; at += kLanes) {
-      retreat_tile<1>(f, left.at + v, left.ld, at, start, rows, state_dot);
-    }
+    for_column_tiles(width, [&](auto vecs, std::size_t at) HWY_ATTR {
+      retreat_tile<vecs>(f, left.at + v, left.ld, at, start, rows, state_dot);
+    });
   }
 }
 

@@ -130,6 +130,40 @@ struct Row<2> {
   }
 };
 
+// Four vectors side by side, for instruction sets with 32 registers.
+template <>
+struct Row<4> {
+  Row<2> left, right;
+  static HWY_INLINE Row zeros() { return {Row<2>::zeros(), Row<2>::zeros()}; }
+  static HWY_INLINE Row from(const float* p) {
+    return {Row<2>::from(p), Row<2>::from(p + 2 * kLanes)};
+  }
+  HWY_INLINE void write(float* p) const {
+    left.write(p);
+    right.write(p + 2 * kLanes);
+  }
+  HWY_INLINE void add_product(Vec x, Row y) {
+    left.add_product(x, y.left);
+    right.add_product(x, y.right);
+  }
+  HWY_INLINE void add_product(Row x, Row y) {
+    left.add_product(x.left, y.left);
+    right.add_product(x.right, y.right);
+  }
+  HWY_INLINE void fade(Row x, Row y) {
+    left.fade(x.left, y.left);
+    right.fade(x.right, y.right);
+  }
+};
+
+// Eight sums per tile are what two FMA units with a latency of four need; sixteen leave slack and
+// halve the loads, where 32 registers hold them.
+#if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM
+inline constexpr bool kManyRegisters = true;
+#else
+inline constexpr bool kManyRegisters = false;
+#endif
+
 // A register tile of 4 rows by kVecs vectors.
 template <int kVecs>
 struct Tile {
@@ -160,6 +194,33 @@ struct Tile {
       r1.add_product(splat(a[d * a_col + a_row]), right);
       r2.add_product(splat(a2[d * a_col]), right);
       r3.add_product(splat(a2[d * a_col + a_row]), right);
+    }
+  }
+};
+
+// Two tiles of one vector, one below the other: one alone has too few sums to hide their latency.
+struct TallTile {
+  Tile<1> upper, lower;
+
+  static HWY_INLINE TallTile zeros() { return {Tile<1>::zeros(), Tile<1>::zeros()}; }
+  HWY_INLINE void write(float* p, std::size_t ld) const {
+    upper.write(p, ld);
+    lower.write(p + 4 * ld, ld);
+  }
+  // += A B with A(m, d) = a[m * a_row + d], B(d, n) = b[d * b_row + n].
+  HWY_INLINE void add_product(const float* HWY_RESTRICT a, std::size_t a_row,
+                              const float* HWY_RESTRICT b, std::size_t b_row, std::size_t depth) {
+    const float* a2 = a + 4 * a_row;
+    for (std::size_t d = 0; d < depth; ++d) {
+      const auto right = Row<1>::from(b + d * b_row);
+      upper.r0.add_product(splat(a[d]), right);
+      upper.r1.add_product(splat(a[d + a_row]), right);
+      upper.r2.add_product(splat(a[d + 2 * a_row]), right);
+      upper.r3.add_product(splat(a[d + 3 * a_row]), right);
+      lower.r0.add_product(splat(a2[d]), right);
+      lower.r1.add_product(splat(a2[d + a_row]), right);
+      lower.r2.add_product(splat(a2[d + 2 * a_row]), right);
+      lower.r3.add_product(splat(a2[d + 3 * a_row]), right);
     }
   }
 };
