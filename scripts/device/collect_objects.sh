@@ -16,9 +16,12 @@ done
 for folder in "$build"/tests/cuda/CMakeFiles/*.dir "$build"/bench/cuda/CMakeFiles/*.dir; do
   [[ -d $folder ]] || continue
   name=$(basename "$folder" .dir)
-  [[ $name == kda_cuda_test_kit ]] && continue
+  [[ $name == kda_cuda_test_kit || $name == kda_bench_copy ]] && continue
   mkdir -p "$out/$name"
   find "$folder" -name '*.o' -exec cp {} "$out/$name/" \;
+  if [[ $name == cuda_bench ]]; then
+    cp "$build"/bench/cuda/CMakeFiles/kda_bench_copy.dir/*.o "$out/$name/"
+  fi
   (cd "$out" && ls "$name"/*.o) >"$out/$name.objects"
   if [[ $name == *test* || $name == cuda_precision ]]; then
     mkdir -p "$out/kit"
