@@ -1,5 +1,7 @@
 #include "cuda/plan.h"
 
+#include "cuda/tiling/instances.h"
+
 namespace kda::cuda {
 namespace {
 
@@ -49,13 +51,13 @@ Tensor tile_tensor(void* data, Elem elem, const Dims& d, std::int64_t rows, std:
 }  // namespace
 
 std::int64_t padded_head(std::int64_t dim, Path path) {
-  if (path == Path::kSimt) return dim;
-  return dim <= 64 ? 64 : 128;
+  return path == Path::kSimt ? dim : mma_head(dim);
 }
 
 Path path_of(const core::Problem& problem) {
   const bool half = problem.io == DType::kBF16 || problem.io == DType::kF16;
-  return half && problem.dims.K <= 128 && problem.dims.V <= 128 ? Path::kMma : Path::kSimt;
+  const bool fits = mma_head(problem.dims.K) > 0 && mma_head(problem.dims.V) > 0;
+  return half && fits ? Path::kMma : Path::kSimt;
 }
 
 std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkArgs* args) {
