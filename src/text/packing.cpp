@@ -49,13 +49,20 @@ std::shared_ptr<const TokenDataset> not_null(std::shared_ptr<const TokenDataset>
   return data;
 }
 
-/// Where the next token comes from: place in the order of documents and offset in that document.
+/// Tokens begin … end − 1 of a document.
+struct Piece {
+  std::uint64_t document = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// Where the next token comes from: place in the order of pieces and offset in that piece.
 struct Place {
   std::uint64_t position = 0;
   std::uint64_t offset = 0;
 };
 
-/// Fills one row at a time from documents that `document_at` names. `Next` moves past the end of
+/// Fills one row at a time from the `pieces` that `piece_at` names. `Next` moves past the end of
 /// the order: true to go on with a new epoch, false at the end of the data.
 class RowFiller {
  public:
@@ -64,20 +71,24 @@ class RowFiller {
 
   /// Appends one row to `batch`, or, without a batch, only moves `place`. Returns the tokens taken:
   /// `seq_len`, or fewer when the data end.
-  template <class DocumentAt, class NextEpoch>
-  std::int64_t fill(Place& place, PackedBatch* batch, const DocumentAt& document_at,
+  template <class PieceAt, class NextEpoch>
+  std::int64_t fill(Place& place, PackedBatch* batch, std::uint64_t pieces, const PieceAt& piece_at,
                     const NextEpoch& next_epoch) const {
     const auto length = static_cast<std::uint64_t>(options_.seq_len);
     std::uint64_t filled = 0;
     while (filled < length) {
-      if (place.position == data_.num_documents()) {
+      if (place.position == pieces) {
         if (!next_epoch()) break;
         place = {};
       }
-      const std::uint64_t document = document_at(place.position);
-      const std::uint64_t left = data_.document_tokens(document) - place.offset;
+      const Piece piece = piece_at(place.position);
+      const std::uint64_t begin = piece.begin + place.offset;
+      const std::uint64_t left = piece.end - begin;
       const std::uint64_t take = std::min(left, length - filled);
-      if (batch != nullptr && take > 0) append(*batch, document, place.offset, take, take < left);
+      if (batch != nullptr && take > 0) {
+        const bool continues = begin + take < data_.document_tokens(piece.document);
+        append(*batch, piece.document, begin, take, continues);
+      }
       filled += take;
       place.offset += take;
       if (take == left) place = {place.position + 1, 0};
@@ -168,18 +179,45 @@ struct PackedStream::Impl {
   Impl(std::shared_ptr<const TokenDataset> tokens, PackingOptions settings)
       : data(not_null(std::move(tokens))), options(std::move(settings)), filler(*data, options) {
     check(*data, options);
+    find_later_pieces();
     start_epoch(0);
+  }
+
+  std::uint64_t piece_tokens() const {
+    return static_cast<std::uint64_t>(options.seq_len * kPieceRows);
+  }
+
+  void find_later_pieces() {
+    for (std::uint64_t d = 0; d < data->num_documents(); ++d) {
+      const std::uint64_t tokens = data->document_tokens(d);
+      for (std::uint64_t begin = piece_tokens(); begin < tokens; begin += piece_tokens()) {
+        later.push_back({d, begin, std::min(tokens, begin + piece_tokens())});
+      }
+    }
+    if (pieces() > std::numeric_limits<std::uint32_t>::max()) {
+      refuse("data: more than 2^32 − 1 pieces of documents");
+    }
+  }
+
+  std::uint64_t pieces() const { return data->num_documents() + later.size(); }
+
+  Piece piece(std::uint32_t index) const {
+    if (index >= data->num_documents()) return later[index - data->num_documents()];
+    return {index, 0, std::min(data->document_tokens(index), piece_tokens())};
+  }
+
+  std::vector<std::uint32_t> order_of(std::uint64_t number_of_epoch) const {
+    return shuffled_indices(static_cast<std::uint32_t>(pieces()), options.seed, number_of_epoch);
   }
 
   void start_epoch(std::uint64_t number_of_epoch) {
     epoch = number_of_epoch;
-    order =
-        shuffled_indices(static_cast<std::uint32_t>(data->num_documents()), options.seed, epoch);
+    order = order_of(epoch);
   }
 
   void row(PackedBatch* batch) {
     filler.fill(
-        place, batch, [this](std::uint64_t position) { return order[position]; },
+        place, batch, pieces(), [this](std::uint64_t position) { return piece(order[position]); },
         [this] {
           start_epoch(epoch + 1);
           return true;
@@ -199,6 +237,7 @@ struct PackedStream::Impl {
   std::shared_ptr<const TokenDataset> data;
   PackingOptions options;
   RowFiller filler;
+  std::vector<Piece> later;  ///< pieces of long documents beyond their first
   std::vector<std::uint32_t> order;
   std::uint64_t epoch = 0;
   std::uint64_t rows = 0;
@@ -229,8 +268,7 @@ DataCursor PackedStream::cursor() const {
 }
 
 void PackedStream::restore(const DataCursor& cursor) {
-  const TokenDataset& data = *impl_->data;
-  const std::string fingerprint = io::to_hex(data.fingerprint());
+  const std::string fingerprint = io::to_hex(impl_->data->fingerprint());
   if (cursor.dataset != fingerprint) {
     refuse("cursor: belongs to the data " + io::escaped(cursor.dataset) + ", these are " +
            io::escaped(fingerprint));
@@ -239,16 +277,18 @@ void PackedStream::restore(const DataCursor& cursor) {
     refuse("cursor: seed " + number(cursor.seed) + ", the stream has " +
            number(impl_->options.seed));
   }
-  if (cursor.position > data.num_documents() ||
-      (cursor.position == data.num_documents() && cursor.offset != 0)) {
-    refuse("cursor: position " + number(cursor.position) + " of " + number(data.num_documents()) +
-           " documents");
+  const std::uint64_t pieces = impl_->pieces();
+  if (cursor.position > pieces || (cursor.position == pieces && cursor.offset != 0)) {
+    refuse("cursor: position " + number(cursor.position) + " of " + number(pieces) +
+           " pieces of documents");
   }
-  auto order =
-      shuffled_indices(static_cast<std::uint32_t>(data.num_documents()), cursor.seed, cursor.epoch);
-  if (cursor.offset != 0 && cursor.offset >= data.document_tokens(order[cursor.position])) {
-    refuse("cursor: offset " + number(cursor.offset) + " in a document of " +
-           number(data.document_tokens(order[cursor.position])) + " tokens");
+  auto order = impl_->order_of(cursor.epoch);
+  if (cursor.offset != 0) {
+    const Piece piece = impl_->piece(order[cursor.position]);
+    if (cursor.offset >= piece.end - piece.begin) {
+      refuse("cursor: offset " + number(cursor.offset) + " in a piece of " +
+             number(piece.end - piece.begin) + " tokens");
+    }
   }
   impl_->order = std::move(order);
   impl_->epoch = cursor.epoch;
@@ -296,7 +336,10 @@ std::optional<PackedBatch> HeldOutIterator::next() {
     const bool mine = rank == impl_->options.rank;
     for (std::int64_t i = 0; i < impl_->options.rows && !impl_->at_end(); ++i) {
       const std::int64_t filled = impl_->filler.fill(
-          impl_->place, mine ? &batch : nullptr, [](std::uint64_t position) { return position; },
+          impl_->place, mine ? &batch : nullptr, impl_->data->num_documents(),
+          [this](std::uint64_t document) {
+            return Piece{document, 0, impl_->data->document_tokens(document)};
+          },
           [] { return false; });
       ++impl_->rows;
       if (!mine) continue;

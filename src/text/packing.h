@@ -46,7 +46,7 @@ struct DataCursor {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;     ///< whole passes done
   std::uint64_t position = 0;  ///< in the shuffled order of this epoch
-  std::uint64_t offset = 0;    ///< tokens of that document already given
+  std::uint64_t offset = 0;    ///< tokens of that piece already given
   std::uint64_t rows = 0;      ///< rows given since the beginning, over all ranks
   std::string dataset;         ///< hexadecimal fingerprint of the data
 
@@ -69,9 +69,14 @@ struct PackingOptions {
   std::vector<std::int32_t> token_bytes;
 };
 
-/// Endless training stream. Epoch e visits the documents in the order
-/// `shuffled_indices(num_documents, seed, e)`; a row that the end of an epoch leaves unfinished is
-/// filled from the next. Error(kInvalidArgument) for bad options or data without tokens.
+/// Rows that one document fills in a row at most. A longer one is cut into pieces of so many rows,
+/// which come at places of their own: else a manual of 40,000 tokens would be forty batches.
+inline constexpr std::int64_t kPieceRows = 4;
+
+/// Endless training stream. Epoch e visits the pieces of documents in the order
+/// `shuffled_indices(pieces, seed, e)`: first pieces in file order, then all others; a row that the
+/// end of an epoch leaves unfinished is filled from the next. Error(kInvalidArgument) for bad
+/// options or data without tokens.
 class PackedStream {
  public:
   PackedStream(std::shared_ptr<const TokenDataset> data, PackingOptions options);

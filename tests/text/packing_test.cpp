@@ -54,16 +54,32 @@ struct Oracle {
   std::vector<bool> starts;  ///< a document begins here
 };
 
-Oracle oracle(const Documents& documents, std::uint64_t seed, std::uint64_t epochs) {
+/// Pieces of 4 rows: the first ones of all documents, then the others, document by document.
+std::vector<std::pair<std::size_t, std::size_t>> pieces_of(const Documents& documents,
+                                                           std::size_t length) {
+  std::vector<std::pair<std::size_t, std::size_t>> pieces;  // document, first token
+  for (std::size_t d = 0; d < documents.size(); ++d)
+    pieces.emplace_back(d, 0);
+  for (std::size_t d = 0; d < documents.size(); ++d) {
+    for (std::size_t at = length; at < documents[d].size(); at += length)
+      pieces.emplace_back(d, at);
+  }
+  return pieces;
+}
+
+Oracle oracle(const Documents& documents, std::int64_t seq_len, std::uint64_t seed,
+              std::uint64_t epochs) {
   Oracle o;
+  const std::size_t length = 4 * static_cast<std::size_t>(seq_len);
+  const auto pieces = pieces_of(documents, length);
   for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) {
-    for (const auto d :
-         shuffled_indices(static_cast<std::uint32_t>(documents.size()), seed, epoch)) {
-      const auto& ids = documents[d];
-      for (std::size_t i = 0; i < ids.size(); ++i) {
+    for (const auto p : shuffled_indices(static_cast<std::uint32_t>(pieces.size()), seed, epoch)) {
+      const auto& ids = documents[pieces[p].first];
+      const std::size_t begin = pieces[p].second;
+      for (std::size_t i = begin; i < std::min(ids.size(), begin + length); ++i) {
         o.inputs.push_back(ids[i]);
         o.targets.push_back(i + 1 < ids.size() ? ids[i + 1] : kIgnoreIndex);
-        o.starts.push_back(i == 0);
+        o.starts.push_back(i == begin);
       }
     }
   }
@@ -78,7 +94,7 @@ TEST(PackedStream_Rows, EqualTheDefinition) {
     const std::int64_t seq_len = 1 + seed % 9;
     const std::int64_t rows = 1 + seed % 3;
     PackedStream stream(data, options(rows, seq_len, seed));
-    const Oracle expected = oracle(documents, seed, 2 + 20 * 27 / data->num_tokens());
+    const Oracle expected = oracle(documents, seq_len, seed, 2 + 20 * 27 / data->num_tokens());
     std::size_t at = 0;
     for (int step = 0; step < 20; ++step) {
       const PackedBatch batch = stream.next();
@@ -101,6 +117,20 @@ TEST(PackedStream_Rows, EqualTheDefinition) {
       at += size;
     }
   }
+}
+
+TEST(PackedStream_LongDocument, ComesInPiecesAmongOthers) {
+  const TempFolder folder;
+  Documents documents(200, {1, 2, 3, 4, 5, 6, 7, 8});
+  documents[50].assign(800, 9);  // as long as a third of all
+  PackedStream stream(dataset(folder, documents), options(2, 8, 3));
+  int longest = 0;
+  for (int step = 0, run = 0; step < 150; ++step) {
+    const auto batch = stream.next();
+    run = std::count(batch.inputs.begin(), batch.inputs.end(), 9) == 16 ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  EXPECT_LE(longest, 8);  // in one go it would be 50 batches
 }
 
 TEST(PackedStream_Targets, NeverCrossDocuments) {
