@@ -38,11 +38,6 @@ void check_ranks(const KdaArguments& a) {
   check("v", a.v, "[B,T,HV,V]");
 }
 
-int chunk_of(const KdaArguments& a) {
-  // Out-of-range values must reach the library's check instead of wrapping into a legal one.
-  return a.chunk < 0 || a.chunk > 1 << 20 ? -1 : static_cast<int>(a.chunk);
-}
-
 void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
     const std::size_t count = kSequenceCount + 1;
@@ -56,7 +51,7 @@ void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
     const Inputs inputs = make_inputs(a, /*recurrent=*/false);
     ChunkForwardParams params;
     params.in = inputs.in;
-    params.chunk = chunk_of(a);
+    params.chunk = chunk_of(a.chunk);
 
     at::Tensor o = at::empty(a.v.sizes(), a.q.options());
     params.o = output_view("o", o);
@@ -101,7 +96,7 @@ void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
     check_device("d_final_state", d_final_state, a.q);
     ChunkBackwardParams params;
     params.in = inputs.in;
-    params.chunk = chunk_of(a);
+    params.chunk = chunk_of(a.chunk);
     if (h.has_value()) {
       params.h_kv = input_view("h", h->narrow(0, 0, num_state_blocks(params.in)));
     }

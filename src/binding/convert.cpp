@@ -5,13 +5,19 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
+#include <string_view>
 
 namespace kda::binding {
 namespace {
 
 [[noreturn]] void fail_argument(const std::string& message) {
   throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+bool is_index(std::string_view name) {
+  return name == "cu_seqlens" || name == "slots" || name == "num_accepted";
 }
 
 DType dtype_of(const char* name, at::ScalarType type) {
@@ -29,7 +35,9 @@ DType dtype_of(const char* name, at::ScalarType type) {
     case at::ScalarType::Int:
       return DType::kI32;
     default:
-      fail_argument(std::string(name) + ": no operator takes dtype " + c10::toString(type));
+      fail_argument(std::string(name) + ": expected dtype " +
+                    (is_index(name) ? "i32 or i64" : "f64 or f32 or bf16 or f16") + ", given " +
+                    c10::toString(type));
   }
 }
 
@@ -97,6 +105,11 @@ void check_offsets_device(const std::optional<at::Tensor>& cu_seqlens, const at:
                           const char* like_name) {
   if (!cu_seqlens.has_value() || cu_seqlens->device().is_cpu()) return;
   check_device("cu_seqlens", cu_seqlens, like, like_name);
+}
+
+int chunk_of(std::int64_t chunk) {
+  constexpr std::int64_t kLargest = std::numeric_limits<int>::max();
+  return static_cast<int>(std::clamp(chunk, -kLargest, kLargest));
 }
 
 void throw_as_torch_error(const Error& error) {

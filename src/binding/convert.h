@@ -50,6 +50,9 @@ void check_device(const char* name, const std::optional<at::Tensor>& tensor, con
 void check_offsets_device(const std::optional<at::Tensor>& cu_seqlens, const at::Tensor& like,
                           const char* like_name = "q");
 
+// The chunk length; numbers beyond int become the largest one, which the library refuses.
+int chunk_of(std::int64_t chunk);
+
 // Views of a call's inputs, and the tensors that own their memory.
 struct Inputs {
   OperatorInputs in;

@@ -17,14 +17,14 @@ BackendChoice choice_for(const std::string& op, const KdaArguments& a) {
   if (op == "chunk_bwd") {
     ChunkBackwardParams params;
     params.in = inputs.in;
-    params.chunk = static_cast<int>(a.chunk);
+    params.chunk = chunk_of(a.chunk);
     return explain_chunk_backward(params);
   }
   const at::Tensor o = at::empty(a.v.sizes(), a.q.options());  // the checks want an output
   if (op == "chunk_fwd") {
     ChunkForwardParams params;
     params.in = inputs.in;
-    params.chunk = static_cast<int>(a.chunk);
+    params.chunk = chunk_of(a.chunk);
     params.o = output_view("o", o);
     return explain_chunk_forward(params);
   }

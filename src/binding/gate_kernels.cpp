@@ -106,7 +106,7 @@ at::Tensor gate_cumsum(const at::Tensor& g, const OptionalTensor& a_log,
     params.gate = gate_params(g, a_log, dt_bias, lower_bound, &owners);
     check_offsets_device(cu_seqlens, g, "g");
     if (cu_seqlens.has_value()) params.cu_seqlens = input_view("cu_seqlens", *cu_seqlens);
-    params.chunk = chunk < 0 || chunk > 1 << 20 ? -1 : static_cast<int>(chunk);
+    params.chunk = chunk_of(chunk);
     at::Tensor gcum_log2 = at::empty(g.sizes(), accumulation_options(g));
     params.gcum_log2 = output_view("gcum_log2", gcum_log2);
     gate_cumsum_forward(params, launch.context);

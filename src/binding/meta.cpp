@@ -3,7 +3,9 @@
 #include <torch/library.h>
 
 #include <array>
+#include <initializer_list>
 #include <tuple>
+#include <utility>
 
 #include "binding/convert.h"
 #include "binding/stack.h"
@@ -21,8 +23,37 @@ at::Tensor none_like(const at::Tensor& tensor, at::ScalarType dtype) {
   return at::empty({0}, tensor.options().dtype(dtype));
 }
 
+// torch calls these kernels as soon as one argument is on meta. If q is not, they would return
+// memory that nothing wrote. (Fake tensors say meta here, whatever they stand for.)
+void check_on_meta(const char* name, const at::Tensor& tensor,
+                   std::initializer_list<std::pair<const char*, OptionalTensor>> others) {
+  if (tensor.is_meta()) return;
+  const char* other = "another argument";
+  for (const auto& [candidate, value] : others) {
+    if (value.has_value() && value->defined() && value->is_meta()) {
+      other = candidate;
+      break;
+    }
+  }
+  TORCH_CHECK_VALUE(false, other, ": expected on ", tensor.device().str(), " like ", name,
+                    ", given on meta");
+}
+
+void check_on_meta(const KdaArguments& a) {
+  check_on_meta("q", a.q,
+                {{"k", a.k},
+                 {"v", a.v},
+                 {"g", a.g},
+                 {"beta", a.beta},
+                 {"a_log", a.a_log},
+                 {"dt_bias", a.dt_bias},
+                 {"initial_state", a.initial_state},
+                 {"cu_seqlens", a.cu_seqlens}});
+}
+
 // The ranks that the shape formulas below rely on; the data kernels check everything else.
 void check_ranks(const KdaArguments& a) {
+  check_on_meta(a);
   TORCH_CHECK_VALUE(a.q.dim() == 4, "q: expected [B,T,H,K] (rank 4), given rank ", a.q.dim());
   TORCH_CHECK_VALUE(a.v.dim() == 4, "v: expected [B,T,HV,V] (rank 4), given rank ", a.v.dim());
 }
@@ -110,14 +141,16 @@ at::TensorOptions accumulation_options(const at::Tensor& tensor) {
   return tensor.options().dtype(accumulation_type(tensor.scalar_type()));
 }
 
-at::Tensor gate_fwd(const at::Tensor& g_raw, const OptionalTensor&, const OptionalTensor&,
-                    std::optional<double>, c10::string_view) {
+at::Tensor gate_fwd(const at::Tensor& g_raw, const OptionalTensor& a_log,
+                    const OptionalTensor& dt_bias, std::optional<double>, c10::string_view) {
+  check_on_meta("g", g_raw, {{"a_log", a_log}, {"dt_bias", dt_bias}});
   return empty_like_shape(g_raw.sym_sizes(), accumulation_options(g_raw));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> gate_bwd(
     const at::Tensor& g_raw, const OptionalTensor& a_log, const OptionalTensor& dt_bias,
-    const at::Tensor&, std::optional<double>, c10::string_view, std::array<bool, 3> wanted) {
+    const at::Tensor& dg_ln, std::optional<double>, c10::string_view, std::array<bool, 3> wanted) {
+  check_on_meta("g", g_raw, {{"a_log", a_log}, {"dt_bias", dt_bias}, {"dg_ln", dg_ln}});
   const auto gradient = [&](bool given, const OptionalTensor& of) {
     return given && of.has_value() && of->defined()
                ? empty_like_shape(of->sym_sizes(), of->options())
@@ -126,9 +159,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> gate_bwd(
   return {gradient(wanted[0], g_raw), gradient(wanted[1], a_log), gradient(wanted[2], dt_bias)};
 }
 
-at::Tensor gate_cumsum(const at::Tensor& g, const OptionalTensor&, const OptionalTensor&,
-                       const OptionalTensor&, bool, std::int64_t, std::optional<double>,
-                       c10::string_view) {
+at::Tensor gate_cumsum(const at::Tensor& g, const OptionalTensor& a_log,
+                       const OptionalTensor& dt_bias, const OptionalTensor& cu_seqlens, bool,
+                       std::int64_t, std::optional<double>, c10::string_view) {
+  check_on_meta("g", g, {{"a_log", a_log}, {"dt_bias", dt_bias}, {"cu_seqlens", cu_seqlens}});
   return empty_like_shape(g.sym_sizes(), accumulation_options(g));
 }
 
@@ -138,7 +172,8 @@ std::tuple<at::Tensor, at::Tensor> l2norm_fwd(const at::Tensor& x, double, c10::
           empty_like_shape(x.sym_sizes().slice(0, 3), accumulation_options(x))};
 }
 
-at::Tensor l2norm_bwd(const at::Tensor& x, const at::Tensor&, double, c10::string_view) {
+at::Tensor l2norm_bwd(const at::Tensor& x, const at::Tensor& dy, double, c10::string_view) {
+  check_on_meta("x", x, {{"dy", dy}});
   return empty_like_shape(x.sym_sizes(), x.options());
 }
 

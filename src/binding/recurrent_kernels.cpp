@@ -1,4 +1,5 @@
 // kda::recurrent_* on real memory, host and CUDA alike.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -88,6 +89,10 @@ void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::T
     fail_argument("output_final_state: the pool receives the states, expected false");
   }
   check_pool(pool.pool, a);
+  const at::MemOverlapStatus overlap = at::get_overlap_status(out, pool.pool);
+  if (overlap == at::MemOverlapStatus::Full || overlap == at::MemOverlapStatus::Partial) {
+    fail_argument("out: expected memory apart from the pool's, given a tensor that overlaps it");
+  }
   check_device("pool", pool.pool, a.q);
   check_device("slots", pool.slots, a.q);
   check_device("num_accepted", pool.num_accepted, a.q);

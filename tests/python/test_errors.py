@@ -69,7 +69,7 @@ def test_operands_that_cannot_be_widened() -> None:
     with fails(ValueError, "q: expected dtype f64 or f32 or bf16 or f16, given i64"):
         chunk(call)
     call.q = make_call(**BASE).q.to(torch.complex128)
-    with fails(ValueError, "q: no operator takes dtype ComplexDouble"):
+    with fails(ValueError, "q: expected dtype f64 or f32 or bf16 or f16, given ComplexDouble"):
         chunk(call)
 
 
@@ -150,7 +150,7 @@ def test_flags() -> None:
         chunk(call, allow_neg_eigval=True)
     with fails(ValueError, "chunk: expected 16, 32, 64 or 128, given 48"):
         chunk(call, chunk_size=48)
-    with fails(ValueError, "chunk: expected 16, 32, 64 or 128, given -1"):
+    with fails(ValueError, "chunk: expected 16, 32, 64 or 128, given 2147483647"):
         chunk(call, chunk_size=2**32 + 64)
     with fails(ValueError, "scale: expected a finite value, given inf"):
         chunk(call, scale=float("inf"))
@@ -266,7 +266,98 @@ def test_pool_itself() -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["k", "v", "g", "beta"])
+def test_a_meta_tensor_among_real_ones(name: str) -> None:
+    call = make_call(**BASE)
+    setattr(call, name, getattr(call, name).to("meta"))
+    for function in (kda.chunk_kda, kda.fused_recurrent_kda):
+        with fails(ValueError, f"{name}: expected on cpu like q, given on meta"):
+            function(*call.tensors(), **call.options)
+    call = make_call(**BASE)
+    with fails(ValueError, "initial_state: expected on cpu like q, given on meta"):
+        chunk(call, initial_state=call.options["initial_state"].to("meta"))
+    with fails(ValueError, "a_log: expected on cpu like g, given on meta"):
+        kda.fused_kda_gate(torch.randn(2, 3, 4), torch.zeros(3, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("chunk_size", 16.0, "chunk_size: expected an int, given float"),
+        ("chunk_size", True, "chunk_size: expected an int, given bool"),
+        ("scale", "1", "scale: expected a number or None, given str"),
+        ("lower_bound", "x", "lower_bound: expected a number or None, given str"),
+        ("backend", None, "backend: expected a str, given NoneType"),
+        ("cu_seqlens", [0, 9], "cu_seqlens: expected a torch.Tensor, given list"),
+        ("initial_state", 0.0, "initial_state: expected a torch.Tensor, given float"),
+    ],
+)
+def test_types_of_options(option: str, value: object, text: str) -> None:
+    with fails(TypeError, f"chunk_kda: {text}"):
+        chunk(make_call(**BASE), **{option: value})
+
+
+def test_host_offsets_that_differ() -> None:
+    call = make_call(tokens=9)
+    offsets = torch.tensor([0, 4, 9])
+    with fails(ValueError, "cu_seqlens_cpu: expected the values of cu_seqlens [0, 4, 9]"):
+        chunk(call, cu_seqlens=offsets, cu_seqlens_cpu=torch.tensor([0, 5, 9]))
+    with fails(ValueError, "cu_seqlens: expected dtype i32 or i64, given Short"):
+        chunk(call, cu_seqlens=offsets.short())
+
+
+@pytest.mark.parametrize(
+    ("slots", "accepted", "text"),
+    [
+        (torch.zeros(2), None, "ssm_state_indices: expected int32 or int64 [N=2] or [N, Tmax]"),
+        (torch.tensor([0, 1, 2]), None, "ssm_state_indices: expected int32 or int64 [N=2]"),
+        (torch.tensor([0, 7]), None, "ssm_state_indices: expected slots below S=7, given 7"),
+        (
+            torch.tensor([[0, 1], [2, 3]]),
+            torch.tensor([1, 3]),
+            "num_accepted_tokens: expected 0 to Tmax=2, given 3",
+        ),
+        (
+            torch.tensor([[0, 1], [2, 3]]),
+            torch.tensor([-1, 1]),
+            "num_accepted_tokens: expected 0 to Tmax=2, given -1",
+        ),
+        (
+            torch.tensor([0, 1]),
+            torch.tensor([1, 1]),
+            "num_accepted_tokens needs ssm_state_indices [N, Tmax], given [2]",
+        ),
+    ],
+)
+def test_slots_of_a_pool_that_is_only_read(
+    slots: torch.Tensor, accepted: torch.Tensor | None, text: str
+) -> None:
+    call = make_call(batch=2, tokens=2, heads=2, key_dim=6, value_dim=5)
+    with fails(ValueError, text):
+        kda.fused_recurrent_kda_fwd(
+            *call.tensors(),
+            initial_state=torch.zeros(7, 2, 6, 5, dtype=torch.float64),
+            ssm_state_indices=slots,
+            num_accepted_tokens=accepted,
+            inplace_final_state=False,
+        )
+
+
+def test_out_that_overlaps_the_pool() -> None:
+    call = make_call(batch=2, tokens=1, heads=2, key_dim=6, value_dim=5)
+    pool = torch.zeros(7, 2, 6, 5, dtype=torch.float64)
+    with fails(ValueError, "out: expected memory apart from the pool's"):
+        kda.fused_recurrent_kda_fwd(
+            *call.tensors(),
+            initial_state=pool,
+            ssm_state_indices=torch.tensor([0, 1]),
+            out=pool.view(-1)[:20].view(2, 1, 2, 5),
+        )
+
+
 def test_other_functions() -> None:
+    with fails(ValueError, "output_dtype: expected a floating-point dtype, given torch.int32"):
+        kda.fused_kda_gate(torch.randn(3, 4), output_dtype=torch.int32)
     with fails(ValueError, "g: expected [..., HV, K], given [4]"):
         kda.fused_kda_gate(torch.randn(4))
     with fails(ValueError, "a_log: expected [HV=3], given [2]"):

@@ -37,6 +37,42 @@ def check_tensors(function: str, **tensors: Any) -> None:
             )
 
 
+def check_optional_tensors(function: str, **tensors: Any) -> None:
+    """Raises TypeError for an argument that must be a tensor or None and is neither."""
+    check_tensors(function, **{name: value for name, value in tensors.items() if value is not None})
+
+
+def check_float_dtype(function: str, name: str, dtype: torch.dtype | None) -> None:
+    """Raises TypeError or ValueError unless ``dtype`` is a real floating-point one."""
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{function}: {name}: expected a torch.dtype, given {type(dtype).__name__}")
+    if not dtype.is_floating_point:
+        raise ValueError(f"{function}: {name}: expected a floating-point dtype, given {dtype}")
+
+
+def check_number(function: str, name: str, value: Any) -> None:
+    """Raises TypeError unless ``value`` is None or a real number."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, _NUMBERS)):
+        raise TypeError(
+            f"{function}: {name}: expected a number or None, given {type(value).__name__}"
+        )
+
+
+def check_whole(function: str, name: str, value: Any) -> None:
+    """Raises TypeError unless ``value`` is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise TypeError(f"{function}: {name}: expected an int, given {type(value).__name__}")
+
+
+def host_values(tensor: torch.Tensor) -> bool:
+    """Whether the values of ``tensor`` can be looked at without a wait: in host memory, and not
+    traced."""
+    return type(tensor) is torch.Tensor and tensor.is_cpu and not torch.compiler.is_compiling()
+
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
+
 def v_first(function: str, state_v_first: bool, kwargs: dict[str, Any]) -> bool:
     """Takes the deprecated alias ``transpose_state_layout`` out of ``kwargs``."""
     if "transpose_state_layout" not in kwargs:
@@ -67,6 +103,12 @@ def _check_offsets(
             f"{function}: cu_seqlens_cpu: expected the shape of cu_seqlens "
             f"{list(cu_seqlens.shape)}, given {list(cu_seqlens_cpu.shape)}"
         )
+    seen = host_values(cu_seqlens) and host_values(cu_seqlens_cpu)
+    if seen and not torch.equal(cu_seqlens.long(), cu_seqlens_cpu.long()):
+        raise ValueError(
+            f"{function}: cu_seqlens_cpu: expected the values of cu_seqlens "
+            f"{cu_seqlens.tolist()[:8]}, given {cu_seqlens_cpu.tolist()[:8]}"
+        )
 
 
 def native_options(
@@ -94,6 +136,19 @@ def native_options(
     state_v_first = v_first(function, state_v_first, kwargs)
     if kwargs:
         refuse_unknown(function, kwargs, KEYWORDS)
+    check_optional_tensors(
+        function,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        initial_state=initial_state,
+        cu_seqlens=cu_seqlens,
+        cu_seqlens_cpu=cu_seqlens_cpu,
+    )
+    check_number(function, "scale", scale)
+    check_number(function, "lower_bound", lower_bound)
+    check_whole(function, "chunk_size", chunk_size)
+    if not isinstance(backend, str):
+        raise TypeError(f"{function}: backend: expected a str, given {type(backend).__name__}")
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise ValueError(
             f"{function}: allow_neg_eigval doubles sigmoid(beta) and needs "

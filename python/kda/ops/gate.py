@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 
-from kda.ops._arguments import check_tensors, refuse_unknown
+from kda.ops._arguments import (
+    check_float_dtype,
+    check_number,
+    check_optional_tensors,
+    check_tensors,
+    check_whole,
+    refuse_unknown,
+)
 
 _LN2 = math.log(2.0)
 
@@ -38,6 +45,9 @@ def fused_kda_gate(
         ValueError: a wrong shape, dtype or value.
     """
     check_tensors("fused_kda_gate", g=g)
+    check_optional_tensors("fused_kda_gate", A_log=A_log, dt_bias=dt_bias)
+    check_number("fused_kda_gate", "lower_bound", lower_bound)
+    check_float_dtype("fused_kda_gate", "output_dtype", output_dtype)
     if A_log is None and lower_bound is None:
         A_log = _unit_scale(g)
     decay = torch.ops.kda.gate(g, A_log, dt_bias, lower_bound=lower_bound)
@@ -76,6 +86,14 @@ def kda_gate_chunk_cumsum(
     """
     del chunk_indices, use_graph
     check_tensors("kda_gate_chunk_cumsum", g=g)
+    check_optional_tensors(
+        "kda_gate_chunk_cumsum", A_log=A_log, dt_bias=dt_bias, cu_seqlens=cu_seqlens
+    )
+    check_whole("kda_gate_chunk_cumsum", "chunk_size", chunk_size)
+    check_number("kda_gate_chunk_cumsum", "scale", scale)
+    check_number("kda_gate_chunk_cumsum", "lower_bound", lower_bound)
+    if output_dtype is not None:
+        check_float_dtype("kda_gate_chunk_cumsum", "output_dtype", output_dtype)
     refuse_unknown("kda_gate_chunk_cumsum", kwargs, _CUMSUM_KEYWORDS)
     if A_log is None and lower_bound is None:
         A_log = _unit_scale(g)

@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from kda.ops._arguments import KEYWORDS, check_tensors, native_options, refuse_unknown
+from kda.ops._arguments import (
+    KEYWORDS,
+    check_optional_tensors,
+    check_tensors,
+    host_values,
+    native_options,
+    refuse_unknown,
+)
 
 
 def fused_recurrent_kda(
@@ -120,6 +127,13 @@ def fused_recurrent_kda_fwd(
     """
     name = "fused_recurrent_kda_fwd"
     check_tensors(name, q=q, k=k, v=v, g=g, beta=beta)
+    check_optional_tensors(
+        name,
+        initial_state=initial_state,
+        ssm_state_indices=ssm_state_indices,
+        num_accepted_tokens=num_accepted_tokens,
+        out=out,
+    )
     _refuse_unknown(name, kwargs)
     options = native_options(
         name,
@@ -159,6 +173,7 @@ def fused_recurrent_kda_fwd(
 
     if initial_state is None:
         raise ValueError(f"{name}: ssm_state_indices select rows of initial_state, given None")
+    _check_slots(name, initial_state, ssm_state_indices, num_accepted_tokens, q, cu_seqlens)
     start = _start_states(initial_state, ssm_state_indices, num_accepted_tokens)
     if not output_final_state:
         options.update(initial_state=start, output_final_state=False)
@@ -219,6 +234,48 @@ def _run_pool(
         return torch.ops.kda.recurrent_pool(pool, slots, num_accepted, *tensors, **options)
     torch.ops.kda.recurrent_pool_out(out, pool, slots, num_accepted, *tensors, **options)
     return out
+
+
+def _check_slots(
+    name: str,
+    pool: torch.Tensor,
+    indices: torch.Tensor,
+    num_accepted: torch.Tensor | None,
+    q: torch.Tensor,
+    cu_seqlens: torch.Tensor | None,
+) -> None:
+    """What the operator checks itself where it works in place. Values on the host only: a look at
+    those of a device would wait for it."""
+    sequences = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    whole = (torch.int32, torch.int64)
+    if indices.ndim not in (1, 2) or indices.shape[0] != sequences or indices.dtype not in whole:
+        raise ValueError(
+            f"{name}: ssm_state_indices: expected int32 or int64 [N={sequences}] or [N, Tmax], "
+            f"given {indices.dtype} {list(indices.shape)}"
+        )
+    if num_accepted is not None:
+        if indices.ndim != 2:
+            raise ValueError(
+                f"{name}: num_accepted_tokens needs ssm_state_indices [N, Tmax], given "
+                f"{list(indices.shape)}"
+            )
+        if list(num_accepted.shape) != [sequences] or num_accepted.dtype not in whole:
+            raise ValueError(
+                f"{name}: num_accepted_tokens: expected int32 or int64 [N={sequences}], given "
+                f"{num_accepted.dtype} {list(num_accepted.shape)}"
+            )
+    if indices.numel() and host_values(indices) and int(indices.max()) >= pool.shape[0]:
+        raise ValueError(
+            f"{name}: ssm_state_indices: expected slots below S={pool.shape[0]}, given "
+            f"{int(indices.max())}"
+        )
+    if num_accepted is not None and num_accepted.numel() and host_values(num_accepted):
+        low, high = int(num_accepted.min()), int(num_accepted.max())
+        if low < 0 or high > indices.shape[1]:
+            raise ValueError(
+                f"{name}: num_accepted_tokens: expected 0 to Tmax={indices.shape[1]}, given "
+                f"{low if low < 0 else high}"
+            )
 
 
 def _start_states(
