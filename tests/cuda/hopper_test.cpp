@@ -1,0 +1,263 @@
+// The fused scans for Hopper: which calls they take, and calls of every shape class against the
+// double oracle. tests/cuda/chunk_test.cpp runs the same comparison on the portable kernels.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_backends.h"
+#include "cuda/hopper/tiling.h"
+#include "kda/cuda.h"
+#include "support/oracle.h"
+#include "support/run.h"
+#include "support/tolerance.h"
+
+namespace kda::test {
+namespace {
+
+constexpr const char* kFused = "fused kernel for Hopper (sm_90a)";
+
+TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
+  constexpr std::int64_t kSms = 132;
+  for (std::int64_t heads : {1, 16, 64, 66})
+    EXPECT_FALSE(cuda::hopper::whole_heads(heads, kSms));
+  for (std::int64_t heads : {67, 96, 132, 256, 768}) {
+    EXPECT_TRUE(cuda::hopper::whole_heads(heads, kSms)) << heads;
+  }
+}
+
+// A case that the fused forward serves, to be varied.
+Case served(const std::string& name) {
+  return {.name = name,
+          .T = 130,
+          .H = 2,
+          .HV = 2,
+          .K = 128,
+          .V = 128,
+          .gate = GateInput::kSafe,
+          .betas = Betas::kLogit,
+          .qk_l2norm = true,
+          .h_kv = true,
+          .narrow_gate = true};
+}
+
+// The path of a case's forward call; tensors lie where nothing reads them.
+std::string path_of(const Case& c, DType io) {
+  alignas(16) static char nowhere[16];
+  const auto view = [](DType dtype, std::initializer_list<std::int64_t> shape) {
+    TensorView v = view_of(nowhere, dtype, shape);
+    v.space = MemorySpace::kCuda;
+    return v;
+  };
+  const CaseDTypes dtype = dtypes_of(c, io);
+  ChunkForwardParams p;
+  p.in.q = p.in.k = view(dtype.io, {c.B, c.T, c.H, c.K});
+  p.in.v = view(dtype.io, {c.B, c.T, c.HV, c.V});
+  (c.raw_gate() ? p.in.g_raw : p.in.g_ln) = view(dtype.gate_beta, {c.B, c.T, c.HV, c.K});
+  if (c.has_a_log()) p.in.gate.a_log = view(dtype.params, {c.HV});
+  if (c.safe_gate()) p.in.gate.lower_bound_ln = -5.0;
+  (c.beta_is_logit() ? p.in.beta_logit : p.in.beta) = view(dtype.gate_beta, {c.B, c.T, c.HV});
+  p.in.qk_l2norm = c.qk_l2norm;
+  p.o = view(dtype.io, {c.B, c.T, c.HV, c.V});
+  return cuda::chunk_forward_path(p);
+}
+
+TEST(HopperPath, NamesTheKernelsAndTheReason) {
+  std::string reason;
+  const std::string path = path_of(served("served"), DType::kBF16);
+  if (!have_gpu(&reason)) {
+    EXPECT_TRUE(path.find("there is no CUDA device") != std::string::npos ||
+                path.find("no code for sm_90a") != std::string::npos)
+        << path;
+    return;
+  }
+  if (path != kFused) GTEST_SKIP() << path;
+  const auto refused = [](Case c, DType io, const std::string& why) {
+    const std::string text = path_of(c, io);
+    EXPECT_EQ(text.rfind("portable kernels", 0), 0U) << text;
+    EXPECT_NE(text.find(why), std::string::npos) << text;
+  };
+  Case c = served("varied");
+  refused(c, DType::kF16, "bf16");
+  c.K = c.V = 96;
+  refused(c, DType::kBF16, "K = V = 64 or 128");
+  c = served("varied");
+  c.gate = GateInput::kStandard;
+  refused(c, DType::kBF16, "lower bound");
+  c.gate = GateInput::kReady;
+  refused(c, DType::kBF16, "lower bound");
+  c = served("varied");
+  c.narrow_gate = false;
+  refused(c, DType::kBF16, "g_raw");
+  c = served("varied");
+  c.qk_l2norm = false;
+  refused(c, DType::kBF16, "qk_l2norm");
+}
+
+TEST(HopperPath, SwitchedOff_SaysSo) {
+  cuda::set_hopper_enabled(false);
+  const std::string path = path_of(served("served"), DType::kBF16);
+  cuda::set_hopper_enabled(true);
+  EXPECT_NE(path.find("switched off for this process"), std::string::npos) << path;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (std::int64_t d : {64, 128}) {
+    const std::string size = "_d" + std::to_string(d);
+    for (std::int64_t T : {1, 15, 16, 17, 63, 64, 65, 200}) {
+      Case c = served("tokens_" + std::to_string(T) + size);
+      c.T = T;
+      c.K = c.V = d;
+      all.push_back(c);
+    }
+    for (const auto& [name, decays] :
+         {std::pair<const char*, Decays>{"open", Decays::kZero}, {"saturated", Decays::kBound}}) {
+      Case c = served(std::string("gate_") + name + size);
+      c.K = c.V = d;
+      c.decays = decays;
+      all.push_back(c);
+    }
+    Case whole = served("whole_heads" + size);
+    whole.H = whole.HV = 70;
+    whole.K = whole.V = d;
+    all.push_back(whole);
+    whole.name += "_packed";
+    whole.T = 150;
+    whole.H = 5;
+    whole.HV = 10;
+    whole.cu = {0, 1, 1, 64, 81, 81, 82, 147, 150};
+    all.push_back(whole);
+  }
+  Case c = served("no_states");
+  c.initial_state = c.final_state = c.d_final_state = c.h_kv = false;
+  all.push_back(c);
+  c = served("beta_max_two");
+  c.betas = Betas::kLogitDoubled;
+  all.push_back(c);
+  c = served("transposed_states");
+  c.state_layout = Layout::kTransposed;
+  all.push_back(c);
+  c = served("slices");
+  c.B = 2;
+  c.in_layout = c.out_layout = Layout::kFusedSlice;
+  all.push_back(c);
+  return all;
+}
+
+class HopperScan : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    if (!have_gpu(&reason)) GTEST_SKIP() << reason;
+    for (const TestBackend& backend : cuda_backends()) {
+      if (backend.io == DType::kBF16) backend_ = backend;
+    }
+    const std::string path = path_of(served("served"), DType::kBF16);
+    if (path != kFused) GTEST_SKIP() << path;
+  }
+  TestBackend backend_;
+};
+
+class HopperChunk : public HopperScan, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(HopperChunk, MatchesTheDoubleRecurrence) {
+  const Case& c = GetParam();
+  const CaseData data = make_data(c, backend_.io);
+  const Outputs expected = oracle(c, data);
+  const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
+  ASSERT_EQ(result.unsupported, "");
+  for (const std::string& fault : result.faults)
+    ADD_FAILURE() << fault;
+  expect_all_close(backend_, c, data, expected, result.values, nullptr);
+  const RunResult again = run_chunk(backend_, c, data, {.keep_bits = true});
+  for (const auto& [quantity, bits] : result.bits)
+    EXPECT_EQ(bits, again.bits.at(quantity)) << name_of(quantity) << ": two runs differ";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HopperChunk, ::testing::ValuesIn(cases()), CaseName());
+
+// Tokens of [B,T,heads,dim] from `first` on get other values.
+void change_from(HostTensor* x, const Case& c, std::int64_t first, double value) {
+  const auto per_token = x->data.size() / static_cast<std::size_t>(c.B * c.T);
+  const auto begin = static_cast<std::size_t>(first) * per_token;
+  for (std::size_t i = begin; i < x->data.size(); ++i)
+    x->data[i] = i % 2 == 0 ? value : -value;
+}
+
+TEST_F(HopperScan, OutputsBeforeAChange_StayBitIdentical) {
+  const Case c = served("causality");
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult whole = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
+  for (std::int64_t first : {5, 16, 70}) {
+    CaseData changed = data;
+    for (HostTensor* x : {&changed.q, &changed.k, &changed.v, &changed.g, &changed.beta})
+      change_from(x, c, first, 2.0);
+    const RunResult other = run_chunk(backend_, c, changed, {.backward = false, .keep_bits = true});
+    const auto& a = whole.bits.at(Quantity::kO);
+    const auto& b = other.bits.at(Quantity::kO);
+    const auto end = static_cast<std::ptrdiff_t>(a.size() / static_cast<std::size_t>(c.T)) * first;
+    EXPECT_TRUE(std::equal(a.begin(), a.begin() + end, b.begin())) << "before token " << first;
+    EXPECT_FALSE(a == b);
+  }
+}
+
+// Sequences of a pack, one with NaN in it, against each on its own: the others do not notice.
+TEST_F(HopperScan, PackedSequences_DoNotSeeEachOther) {
+  Case c = served("pack");
+  c.h_kv = false;
+  c.T = 150;
+  c.cu = {0, 33, 97, 150};
+  CaseData data = make_data(c, backend_.io);
+  const RunResult clean = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
+  const auto per_token = data.v.data.size() / static_cast<std::size_t>(c.T);
+  for (std::int64_t t = 33; t < 97; ++t)
+    data.v.data[static_cast<std::size_t>(t) * per_token] = std::numeric_limits<double>::quiet_NaN();
+  const RunResult dirty = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
+  const auto& a = clean.bits.at(Quantity::kO);
+  const auto& b = dirty.bits.at(Quantity::kO);
+  const auto token = static_cast<std::ptrdiff_t>(a.size() / static_cast<std::size_t>(c.T));
+  EXPECT_TRUE(std::equal(a.begin(), a.begin() + 33 * token, b.begin()));
+  EXPECT_TRUE(std::equal(a.begin() + 97 * token, a.end(), b.begin() + 97 * token));
+  EXPECT_FALSE(a == b);
+}
+
+// One head among 70 (whole heads to a block) and on its own (half heads): the same bits.
+TEST_F(HopperScan, WholeAndHalfHeads_SameBits) {
+  Case many = served("many");
+  many.h_kv = false;
+  many.H = many.HV = 70;
+  const CaseData data = make_data(many, backend_.io);
+  const RunResult all = run_chunk(backend_, many, data, {.backward = false});
+  Case one = many;
+  one.H = one.HV = 1;
+  CaseData alone = make_data(one, backend_.io);
+  constexpr std::size_t kHead = 37;
+  const auto pick = [&](const HostTensor& from, HostTensor* to, std::size_t rows) {
+    const std::size_t size = to->data.size() / rows;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto at = static_cast<std::ptrdiff_t>((row * 70 + kHead) * size);
+      std::copy_n(from.data.begin() + at, size,
+                  to->data.begin() + static_cast<std::ptrdiff_t>(row * size));
+    }
+  };
+  const auto tokens = static_cast<std::size_t>(many.T);
+  pick(data.q, &alone.q, tokens);
+  pick(data.k, &alone.k, tokens);
+  pick(data.v, &alone.v, tokens);
+  pick(data.g, &alone.g, tokens);
+  pick(data.beta, &alone.beta, tokens);
+  pick(data.a_log, &alone.a_log, 1);
+  pick(data.dt_bias, &alone.dt_bias, 1);
+  pick(data.state0, &alone.state0, 1);
+  const RunResult single = run_chunk(backend_, one, alone, {.backward = false});
+  HostTensor expected = single.values.at(Quantity::kO);
+  pick(all.values.at(Quantity::kO), &expected, tokens);
+  EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);
+}
+
+}  // namespace
+}  // namespace kda::test
