@@ -26,12 +26,12 @@ if [ -f data/tokenizer/quickstart.model ]; then echo "data/tokenizer/quickstart.
   show "$kda" tokenizer train --data "$data" --vocab-size 8192 --max-bytes 8000000 --out data/tokenizer/quickstart
 fi
 
-step "3/4 training (Ctrl-C saves; the same command with --resume goes on)"
+step "3/4 training (Ctrl-C saves; make quickstart again goes on)"
 show "$kda" train --preset toy --data "$data" --tokenizer data/tokenizer/quickstart.model \
-  --steps "$steps" --batch 4 --seq-len 256 --lr 3e-3 --warmup 60 --clip 0.5 --out "$run" --overwrite
+  --steps "$steps" --batch 4 --seq-len 256 --lr 3e-3 --warmup 60 --clip 0.5 --out "$run" --auto-resume
 
 step "4/4 text"
-for prompt in "The file " "如果" "Open the "; do
+for prompt in "The file" "如果" "Open the"; do
   show "$kda" generate --ckpt "$run" --prompt "$prompt" --max-new-tokens 48 --temperature 0.8 --top-p 0.95 --seed 1
   echo
 done
