@@ -20,7 +20,7 @@ install_packages() {
       missing+=("$package")
   done
   [ ${#missing[@]} -eq 0 ] && return
-  say "installing Debian packages: ${missing[*]}"
+  say "installing Debian packages (about a minute): ${missing[*]}"
   local run=()
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null || die "these packages are missing and neither root nor sudo is here.
@@ -43,7 +43,7 @@ make_venv() {
     say "making .venv with $(python3 --version)"
     python3 -m venv .venv
   fi
-  say "installing Python packages into .venv (torch 2.11.0 and its libraries: about 3 GB to fetch once)"
+  say "installing Python packages into .venv (torch 2.11.0 and its libraries: about 3 GB to fetch once, some minutes)"
   .venv/bin/python -m pip install -q --disable-pip-version-check -r scripts/requirements.txt
   # `import kda` works from anywhere with this environment.
   local site
