@@ -29,3 +29,7 @@ run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/consumer" -B "${WORK}/build" ${
 run(${CMAKE_COMMAND} --build "${WORK}/build")
 run("${WORK}/build/consumer")
 message(STATUS "consumer: ${output}")
+if(EXISTS "${WORK}/build/consumer_cuda")
+  run("${WORK}/build/consumer_cuda")
+  message(STATUS "consumer_cuda: ${output}")
+endif()
