@@ -27,8 +27,12 @@ if [ -f data/tokenizer/quickstart.model ]; then echo "data/tokenizer/quickstart.
 fi
 
 step "3/4 training (Ctrl-C saves; make quickstart again goes on)"
-show "$kda" train --preset toy --data "$data" --tokenizer data/tokenizer/quickstart.model \
-  --steps "$steps" --batch 4 --seq-len 256 --lr 3e-3 --warmup 60 --clip 0.5 --out "$run" --auto-resume
+if [ -d "$(printf '%s/step-%06d' "$run" "$steps")" ]; then
+  echo "$run is trained already; remove it to train again"
+else
+  show "$kda" train --preset toy --data "$data" --tokenizer data/tokenizer/quickstart.model \
+    --steps "$steps" --batch 4 --seq-len 256 --lr 3e-3 --warmup 60 --clip 0.5 --out "$run" --auto-resume
+fi
 
 step "4/4 text"
 for prompt in "The file" "如果" "Open the"; do
