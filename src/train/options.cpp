@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "io/config_reader.h"
+#include "io/escape.h"
 #include "io/json.h"
+#include "io/utf8.h"
 #include "kda/error.h"
 
 namespace kda::train {
@@ -140,6 +142,13 @@ void parse_text(const std::string& text, const std::string& flag, NonFinitePolic
 }
 
 void check_options(const TrainOptions& o) {
+  // config.json and the checkpoints hold the options, and JSON holds nothing but UTF-8.
+  for_each_field(o, [](const FieldInfo& info, const auto& field) {
+    const std::string text = to_text(field);
+    if (io::find_invalid_utf8(text) != text.size()) {
+      refuse_option(flag_of(info.key) + ": expected UTF-8, got " + io::escaped(text));
+    }
+  });
   const int budgets = (o.steps.value > 0) + (o.max_tokens.value > 0) + (o.epochs.value > 0);
   if (budgets > 1) refuse_option("--steps, --max-tokens and --epochs exclude each other: give one");
   if (budgets == 0) refuse_option("no budget: give one of --steps, --max-tokens, --epochs (> 0)");

@@ -223,11 +223,13 @@ std::int64_t commit_checkpoint(
   return bytes;
 }
 
-std::vector<std::string> prune_checkpoints(const fs::path& run, std::int64_t keep_last,
+std::vector<std::string> prune_checkpoints(const fs::path& run, const RunPoint& newest,
+                                           std::int64_t keep_last,
                                            std::optional<std::int64_t> best_step) {
   std::vector<std::string> removed;
   std::int64_t kept = 0;
   for (const CheckpointFolder& folder : list_checkpoints(run, false)) {
+    if (folder.point > newest) continue;
     const bool is_best = best_step && folder.point == RunPoint{*best_step, 0};
     if (kept < keep_last) {
       ++kept;

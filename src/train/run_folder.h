@@ -73,9 +73,11 @@ std::int64_t commit_checkpoint(
     const std::filesystem::path& run, const RunPoint& point, const io::Json& info,
     const std::function<std::vector<std::string>(const std::filesystem::path&)>& fill);
 
-/// Removes all but the newest `keep_last` checkpoints and the one of `best_step`, and what killed
-/// processes left. Returns the names removed.
-std::vector<std::string> prune_checkpoints(const std::filesystem::path& run, std::int64_t keep_last,
+/// Removes all but the last `keep_last` checkpoints up to `newest` and the one of `best_step`.
+/// Later ones are neither counted nor removed: a run that went back to an older checkpoint found
+/// them broken, and they must not push out what it saves now. Returns the names removed.
+std::vector<std::string> prune_checkpoints(const std::filesystem::path& run, const RunPoint& newest,
+                                           std::int64_t keep_last,
                                            std::optional<std::int64_t> best_step);
 
 /// Removes unfinished checkpoints of killed processes.

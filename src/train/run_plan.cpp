@@ -1,6 +1,7 @@
 #include "train/run_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -20,6 +21,9 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t kDefaultWarmup = 64;
+// An estimate this many times the available memory is refused: the system would kill the run.
+constexpr std::int64_t kHopeless = 2;
+constexpr double kMaxRunTokens = 0x1p53;  // whole numbers up to here are exact as doubles too
 
 [[noreturn]] void refuse_resume(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, text);
@@ -161,17 +165,28 @@ void check_init_from(const RunPlan& plan) {
 
 void settle_budget(RunPlan& plan) {
   TrainOptions& o = plan.options;
-  plan.tokens_per_step = o.batch * o.seq_len * o.grad_accum;
-  const auto steps_for = [&](double tokens) {
-    const double per_step = static_cast<double>(plan.tokens_per_step);
-    return static_cast<std::int64_t>((tokens + per_step - 1) / per_step);
-  };
-  plan.total_steps = o.steps.value;
-  if (o.max_tokens.value > 0) plan.total_steps = steps_for(static_cast<double>(o.max_tokens.value));
-  if (o.epochs.value > 0) {
-    plan.total_steps = steps_for(static_cast<double>(o.epochs.value) *
-                                 static_cast<double>(plan.data.train->num_tokens()));
+  // In doubles, which do not overflow: what follows counts in 64-bit integers.
+  const double per_step = static_cast<double>(o.batch) * static_cast<double>(o.seq_len) *
+                          static_cast<double>(o.grad_accum);
+  double steps = static_cast<double>(o.steps.value);
+  if (o.max_tokens.value > 0) {
+    steps = std::ceil(static_cast<double>(o.max_tokens.value) / per_step);
   }
+  if (o.epochs.value > 0) {
+    steps = std::ceil(static_cast<double>(o.epochs.value) *
+                      static_cast<double>(plan.data.train->num_tokens()) / per_step);
+  }
+  if (!(per_step * steps <= kMaxRunTokens)) {
+    char text[160];
+    std::snprintf(
+        text, sizeof text,
+        "budget: expected at most %.3g tokens in the whole run, got %.3g steps of batch x "
+        "seq-len x grad-accum = %.3g tokens",
+        kMaxRunTokens, steps, per_step);
+    refuse_resume(text);
+  }
+  plan.tokens_per_step = o.batch * o.seq_len * o.grad_accum;
+  plan.total_steps = static_cast<std::int64_t>(steps);
   if (o.warmup.value < 0) {
     o.warmup.value = std::min(kDefaultWarmup, std::max<std::int64_t>(1, plan.total_steps / 10));
   }
@@ -181,6 +196,10 @@ void settle_budget(RunPlan& plan) {
     refuse_resume("--resume: the run has done " + std::to_string(plan.resumed->state.step) +
                   " of " + std::to_string(plan.total_steps) +
                   " steps: nothing is left to do (give a larger --steps or --max-tokens to go on)");
+  }
+  if (plan.resumed && o.stop_after.value > 0 && plan.resumed->state.step >= o.stop_after.value) {
+    refuse_resume("--stop-after: the run has done " + std::to_string(plan.resumed->state.step) +
+                  " steps, expected a later one, got " + std::to_string(o.stop_after.value));
   }
 }
 
@@ -354,10 +373,16 @@ void report_plan(const RunPlan& plan, Reporter& reporter) {
                 mib(memory.gradients_bytes) + ", optimizer " + mib(memory.optimizer_bytes) +
                 ", activations " + mib(memory.activations_bytes) + ", scratch " +
                 mib(memory.scratch_bytes) + "; available " + mib(available));
+  constexpr const char* kAdvice =
+      "use a smaller --batch with a larger --grad-accum, or --recompute";
+  if (available > 0 && memory.total_bytes() > kHopeless * available) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "batch: expected a run that fits into memory, got one of about " +
+                    mib(memory.total_bytes()) + " where " + mib(available) + " are available; " +
+                    kAdvice);
+  }
   if (available > 0 && memory.total_bytes() > available) {
-    reporter.warn(
-        "the run may not fit into memory: use a smaller --batch with a larger "
-        "--grad-accum, or --recompute");
+    reporter.warn(std::string("the run may not fit into memory: ") + kAdvice);
   }
   const std::int64_t checkpoint = estimated_checkpoint_bytes(count.total(), false);
   const std::int64_t disk = checkpoint * (o.keep_last + 2);

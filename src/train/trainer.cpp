@@ -80,6 +80,7 @@ class TrainRun {
 model::ModelOptions model_options(const TrainOptions& o) {
   model::ModelOptions options;
   options.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  options.backend = o.backend;
   options.seed = static_cast<std::uint64_t>(o.seed);
   return options;
 }
@@ -365,7 +366,7 @@ void TrainRun::save() {
   saved_point_ = state_.point();
   outcome_.last_checkpoint = folder;
   if (new_best_) write_best(plan_.run, {state_.best_step, state_.best_loss});
-  prune_checkpoints(plan_.run, options_.keep_last,
+  prune_checkpoints(plan_.run, state_.point(), options_.keep_last,
                     state_.has_best ? std::optional(state_.best_step) : std::nullopt);
   record.step = state_.step;
   record.folder = folder.string();

@@ -122,6 +122,9 @@ bool is_due(const Period& period, const Position& before, const Position& now) {
       return now.tokens / period.every > before.tokens / period.every;
     case PeriodUnit::kEpochs: {
       if (now.tokens_per_epoch <= 0) return false;
+      if (period.every > std::numeric_limits<std::int64_t>::max() / now.tokens_per_epoch) {
+        return false;  // longer than any run
+      }
       const std::int64_t tokens = period.every * now.tokens_per_epoch;
       return now.tokens / tokens > before.tokens / tokens;
     }

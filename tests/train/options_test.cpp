@@ -70,6 +70,24 @@ TEST(Options, Check_NamesFlagAndValue) {
   EXPECT_NE(refused([](auto& o) { o.keep_last = 0; }).find("--keep-last"), std::string::npos);
 }
 
+TEST(Options, Check_TextThatJsonCannotHoldIsRefused) {
+  const auto refused = [](const std::function<void(TrainOptions&)>& change) {
+    return error_text(ErrorCode::kInvalidArgument, [&] {
+      TrainOptions o = complete();
+      change(o);
+      check_options(o);
+    });
+  };
+  const std::string bad = "runs/\xff";
+  EXPECT_NE(refused([&](auto& o) { o.out = bad; }).find("--out: expected UTF-8"),
+            std::string::npos);
+  EXPECT_NE(refused([&](auto& o) { o.data = bad; }).find("--data"), std::string::npos);
+  EXPECT_NE(refused([&](auto& o) {
+              o.sample_prompt = {"The", bad};
+            }).find("--sample-prompt"),
+            std::string::npos);
+}
+
 TEST(Options, Check_Fp16IsUnsupportedWithItsReason) {
   const std::string text = error_text(ErrorCode::kUnsupported, [] {
     TrainOptions o = complete();

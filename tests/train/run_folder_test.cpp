@@ -103,10 +103,20 @@ TEST(RunFolder, Prune_KeepsTheLastAndTheBest) {
   ScratchFolder run;
   for (std::int64_t step : {1, 2, 3, 4, 5})
     make(run.path(), {step, 0});
-  EXPECT_EQ(prune_checkpoints(run.path(), 2, 2),
+  EXPECT_EQ(prune_checkpoints(run.path(), {5, 0}, 2, 2),
             (std::vector<std::string>{"step-000003", "step-000001"}));
   EXPECT_EQ(names(run.path()),
             (std::vector<std::string>{"step-000002", "step-000004", "step-000005"}));
+}
+
+TEST(RunFolder, Prune_ABrokenLaterOneDoesNotPushOutASoundOne) {
+  ScratchFolder run;
+  for (std::int64_t step : {3, 4, 9})
+    make(run.path(), {step, 0});
+  fs::remove(run / "step-000009" / "manifest.json");
+  EXPECT_EQ(prune_checkpoints(run.path(), {4, 0}, 1, std::nullopt),
+            (std::vector<std::string>{"step-000003"}));
+  EXPECT_EQ(names(run.path()), (std::vector<std::string>{"step-000004", "step-000009"}));
 }
 
 TEST(RunFolder, Leftovers_AreRemovedNothingElseIs) {

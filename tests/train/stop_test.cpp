@@ -11,6 +11,7 @@ namespace kda::train {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::error_text;
 using testing::RecordingReporter;
 using testing::ScratchFolder;
 using testing::tiny_request;
@@ -79,6 +80,54 @@ TEST(Stop, BudgetsInTokensAndEpochsBecomeSteps) {
   EXPECT_GE(reporter.steps.back().epoch, 1.0);
   EXPECT_LT(reporter.steps.back().epoch, 1.0 + 64.0 * 32 / 2000);
   EXPECT_EQ(outcome.point.step, outcome.total_steps);
+}
+
+TEST(Stop, ABudgetThatCannotBeCountedIsRefused) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  const auto refused = [&](const std::function<void(TrainOptions&)>& change) {
+    return error_text(ErrorCode::kInvalidArgument, [&] {
+      TrainRequest request = tiny_request(folder / "run", 0);
+      change(request.options);
+      train(request, reporter);
+    });
+  };
+  EXPECT_NE(refused([](TrainOptions& o) { o.steps.value = 9'000'000'000'000'000; }).find("budget"),
+            std::string::npos);
+  EXPECT_NE(refused([](TrainOptions& o) { o.epochs.value = 9'000'000'000'000'000; }).find("budget"),
+            std::string::npos);
+  // 2^64 tokens in one step.
+  EXPECT_NE(refused([](TrainOptions& o) {
+              o.max_tokens.value = 1;
+              o.batch = o.grad_accum = 1 << 20;
+              o.seq_len = 1 << 24;
+            }).find("budget"),
+            std::string::npos);
+}
+
+TEST(Stop, ABackendThatIsNotHereIsNotReplaced) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  error_text(ErrorCode::kUnsupported, [&] {
+    TrainRequest request = tiny_request(folder / "run", 1);
+    request.options.backend = "cuda";  // for tensors of the host
+    train(request, reporter);
+  });
+}
+
+TEST(Stop, StopAfterAStepThatIsDoneIsRefused) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "run", 6);
+  request.options.stop_after.value = 4;
+  EXPECT_EQ(train(request, reporter).point.step, 4);
+  request.resume = ResumeMode::kYes;
+  request.given_keys = {"stop_after"};
+  const std::string text =
+      error_text(ErrorCode::kInvalidArgument, [&] { train(request, reporter); });
+  EXPECT_NE(text.find("--stop-after"), std::string::npos) << text;
+  request.options.stop_after.value = 5;
+  EXPECT_EQ(train(request, reporter).point.step, 5);
 }
 
 TEST(Stop, NoHeldOutDataMeansNoEvaluation) {

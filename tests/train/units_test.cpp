@@ -65,6 +65,9 @@ TEST(Units, IsDue_FiresOncePerPeriodInEachUnit) {
   EXPECT_EQ(fires({10, PeriodUnit::kTokens}, 30).size(), 12u);  // many per step is still one
   EXPECT_TRUE(fires({}, 30).empty());
   EXPECT_FALSE(is_due({1, PeriodUnit::kEpochs}, {0, 0, 0}, {9, 900, 0}));  // unknown epoch length
+  // 2^52 epochs of 2^12 tokens: a product of 2^64.
+  const std::int64_t many = std::int64_t{1} << 52;
+  EXPECT_FALSE(is_due({many, PeriodUnit::kEpochs}, {0, 0, 4096}, {9, 900, 4096}));
 }
 
 TEST(Units, ShortForms) {
