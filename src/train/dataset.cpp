@@ -1,10 +1,16 @@
 #include "train/dataset.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "io/manifest.h"
@@ -79,28 +85,59 @@ void tokenize(const std::vector<fs::path>& files, const fs::path& out,
                 " documents, " + short_count(static_cast<double>(tokens)) + text);
 }
 
+/// Keeps other processes from making shards in a cache folder at the same time: each would remove
+/// the other's files as leftovers.
+class CacheLock {
+ public:
+  CacheLock(const fs::path& cache, Reporter& reporter)
+      : fd_(::open(cache.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    bool told = false;
+    // Other failures are those of file systems without locks.
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      if (!told) reporter.note("waiting for another process that tokenizes into " + cache.string());
+      told = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      poll_stop();
+    }
+  }
+  ~CacheLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  CacheLock(const CacheLock&) = delete;
+  CacheLock& operator=(const CacheLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+/// The first fault of a folder of shards, "" when it is sound. Hashing costs less than it did to
+/// hash the text, and a flipped bit is another training set.
+std::string fault_of(const fs::path& folder) {
+  try {
+    const auto faults =
+        io::verify_manifest(folder, io::read_manifest(folder), io::VerifyLevel::kHashes);
+    return faults.empty() ? std::string() : faults.front();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 /// The folder with the shards of `files`, made when it does not exist or is damaged.
 fs::path cached(const std::vector<fs::path>& files, const fs::path& cache,
                 const text::Tokenizer& tokenizer, double share, Reporter& reporter) {
   const fs::path folder = cache / cache_key(files, tokenizer, share);
   std::error_code status;
-  if (fs::exists(folder / io::kManifestName)) {
-    std::string fault;
-    try {
-      const auto faults =
-          io::verify_manifest(folder, io::read_manifest(folder), io::VerifyLevel::kSizes);
-      if (!faults.empty()) fault = faults.front();
-    } catch (const Error& error) {
-      fault = error.what();
-    }
-    if (fault.empty()) return folder;
-    reporter.warn("token cache " + folder.string() + " is damaged and made again: " + fault);
-    fs::remove_all(folder, status);
-  }
   fs::create_directories(cache, status);
   if (status) {
     throw Error(ErrorCode::kIo, "cannot create the token cache " + cache.string() + ": " +
                                     status.message() + " (choose another with --cache)");
+  }
+  const CacheLock lock(cache, reporter);
+  if (fs::exists(folder / io::kManifestName)) {
+    const std::string fault = fault_of(folder);
+    if (fault.empty()) return folder;
+    reporter.warn("token cache " + folder.string() + " is damaged and made again: " + fault);
+    fs::remove_all(folder, status);
   }
   tokenize(files, folder, tokenizer, share, reporter);
   return folder;
@@ -146,7 +183,8 @@ DataFiles find_data(const fs::path& data) {
     if (usable && name.starts_with("pretrain")) {
       files.train.push_back(entry.path());
     } else if (usable && name.starts_with("heldout")) {
-      files.heldout.push_back(entry.path());
+      // A corpus too small to hold documents out has an empty file.
+      if (entry.file_size() > 0) files.heldout.push_back(entry.path());
     } else {
       seen += (seen.empty() ? "" : ", ") + name;
     }
@@ -166,6 +204,9 @@ PreparedData prepare_data(const DataFiles& files, const PrepareOptions& options,
                           const text::Tokenizer& tokenizer, Reporter& reporter) {
   PreparedData data;
   if (!files.packed.empty()) {
+    if (const std::string fault = fault_of(files.packed); !fault.empty()) {
+      throw Error(ErrorCode::kIo, "--data: " + files.packed.string() + " is damaged: " + fault);
+    }
     data.train = open_shards(files.packed / kTrainFolder, tokenizer);
     data.heldout = open_shards(files.packed / kHeldOutFolder, tokenizer);
     return data;

@@ -1,8 +1,11 @@
 #include "train/dataset.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 
 #include "kda/error.h"
@@ -92,6 +95,66 @@ TEST(Dataset, Prepare_DamagedCacheIsMadeAgain) {
   EXPECT_EQ(data.train->num_documents(), 160u);
   ASSERT_EQ(reporter.warnings.size(), 2u);
   EXPECT_NE(reporter.warnings[0].find("damaged"), std::string::npos);
+}
+
+/// Changes one byte in the middle of the first shard.
+void flip_a_bit(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() != ".kdatok") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(entry.file_size() / 2);
+    file.seekg(middle);
+    const int byte = file.get();
+    file.seekp(middle);
+    file.put(static_cast<char>(byte ^ 1));
+    return;
+  }
+  FAIL() << "no shard in " << folder;
+}
+
+TEST(Dataset, Prepare_AFlippedBitIsNoticed) {
+  ScratchFolder folder;
+  const PrepareOptions options{folder / "cache", 0};
+  RecordingReporter reporter;
+  const DataFiles files = find_data(corpus_folder() / "pretrain.en.txt");
+  prepare_data(files, options, tokenizer(), reporter);
+  flip_a_bit(folder / "cache");
+  prepare_data(files, options, tokenizer(), reporter);
+  ASSERT_EQ(reporter.warnings.size(), 1u);
+  EXPECT_NE(reporter.warnings[0].find("sha256"), std::string::npos) << reporter.warnings[0];
+
+  text::pack_corpus(files.train, tokenizer(), folder / "packed", {});
+  flip_a_bit(folder / "packed");
+  const std::string text = error_text(ErrorCode::kIo, [&] {
+    prepare_data(find_data(folder / "packed"), {}, tokenizer(), reporter);
+  });
+  EXPECT_NE(text.find("damaged"), std::string::npos) << text;
+}
+
+TEST(Dataset, Prepare_SeveralAtOnceMakeTheShardsOnce) {
+  ScratchFolder folder;
+  const DataFiles files = find_data(corpus_folder());
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    RecordingReporter reporter;
+    int code = 1;
+    try {
+      code = prepare_data(files, {folder / "cache", 0}, tokenizer(), reporter)
+                         .train->num_documents() == 160u
+                 ? 0
+                 : 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    ::_exit(code);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
 }
 
 TEST(Dataset, Prepare_HoldsOutAShareOfASingleFile) {
