@@ -2,13 +2,17 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <atomic>
 
 namespace kda {
 namespace {
+constexpr int kMaxDefaultThreads = 4096;
+
 // The count OpenMP started with (OMP_NUM_THREADS, else the cores of the process's affinity mask).
 int default_threads() {
-  static const int count = omp_get_max_threads();
+  // OpenMP takes any number from the environment, and 100,000 stacks take the machine down.
+  static const int count = std::min(omp_get_max_threads(), kMaxDefaultThreads);
   return count;
 }
 std::atomic<int> g_threads{0};
