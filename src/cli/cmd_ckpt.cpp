@@ -16,6 +16,7 @@
 #include "kda/error.h"
 #include "model/config.h"
 #include "model/cost.h"
+#include "model/weights.h"
 #include "train/checkpoint.h"
 #include "train/run_folder.h"
 #include "train/units.h"
@@ -213,7 +214,7 @@ bool verify_one(const fs::path& folder) {
           }
         }
       }
-      model::load_config((folder / "config.json").string());
+      model::load_model(folder.string(), {});  // the weights fit the config
       train::read_trainer_file(folder);
     } catch (const Error& error) {
       faults.emplace_back(error.what());

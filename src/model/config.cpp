@@ -5,6 +5,7 @@
 
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
+#include "io/escape.h"
 #include "io/json.h"
 #include "kda/error.h"
 
@@ -192,7 +193,14 @@ KDAConfig KDAConfig::preset(const std::string& name) {
 
 std::vector<std::string> KDAConfig::preset_names() { return {"tiny", "toy"}; }
 
-KDAConfig load_config(const std::string& path) { return KDAConfig::from_json(io::read_file(path)); }
+KDAConfig load_config(const std::string& path) {
+  const std::string text = io::read_file(path);
+  try {
+    return KDAConfig::from_json(text);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kIo, io::escaped(path) + ": " + error.what());
+  }
+}
 
 void save_config(const KDAConfig& config, const std::string& path) {
   config.validate();

@@ -65,7 +65,8 @@ struct KDAConfig {
   static std::vector<std::string> preset_names();
 };
 
-/// `from_json` / `to_json` on a file; errors of the file system are kIo and name the path.
+/// `from_json` / `to_json` on a file; errors of reading are kIo and name the path, whether the file
+/// is absent or holds nonsense.
 KDAConfig load_config(const std::string& path);
 void save_config(const KDAConfig& config, const std::string& path);
 

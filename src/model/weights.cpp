@@ -201,7 +201,14 @@ CausalLM load_model(const std::string& folder, const ModelOptions& options,
                     std::vector<std::string>* warnings) {
   const KDAConfig config = load_config((std::filesystem::path(folder) / "config.json").string());
   CausalLM model(config, options);
-  std::vector<std::string> notes = load_weights(model, folder);
+  std::vector<std::string> notes;
+  try {
+    notes = load_weights(model, folder);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    // The config is of the same folder: it is the folder that is wrong, not the caller.
+    throw Error(ErrorCode::kIo, error.what());
+  }
   if (warnings != nullptr) warnings->insert(warnings->end(), notes.begin(), notes.end());
   return model;
 }

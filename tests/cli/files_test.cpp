@@ -81,6 +81,7 @@ TEST(Files, EmptyAndBlankText_AreRefused) {
              "--steps", "5", "--out", (folder / "run").string()});
     EXPECT_NE(train.exit_code, 0);
     EXPECT_EQ(train.err.rfind("kda train: error: ", 0), 0u) << train.err;
+    EXPECT_NE(train.err.find("pretrain.txt"), std::string::npos) << train.err;
   }
 }
 
@@ -142,9 +143,22 @@ TEST(Files, HostileJson_IsRefused) {
   }
   forge(checkpoint, "trainer.json", good);
   forge(checkpoint, "config.json", "{\"model_type\": \"kda\", \"vocab_size\": -5}");
-  const ProgramResult result = kda({"generate", "--ckpt", checkpoint.string(), "--prompt", "x"});
-  EXPECT_TRUE(result.exit_code == 1 || result.exit_code == 2) << result.exit_code;
-  EXPECT_EQ(result.err.rfind("kda generate: error: ", 0), 0u) << result.err;
+  expect_error(kda({"generate", "--ckpt", checkpoint.string(), "--prompt", "x"}), 1, "generate",
+               {"config.json", "hidden_size"});
+}
+
+TEST(Files, WeightsOfAnotherModel_AreNamed) {
+  const std::string run = checkpoint_copy("misfit");
+  const fs::path checkpoint = fs::path(run) / "step-000030";
+  std::string config = io::read_file(checkpoint / "config.json");
+  const std::string width = "\"intermediate_size\": ";
+  config.insert(config.find(width) + width.size(), "1");
+  forge(checkpoint, "config.json", config);
+  expect_error(kda({"generate", "--ckpt", checkpoint.string(), "--prompt", "x"}), 1, "generate",
+               {"misfit", "do not fit", "layers.0", "expected ["});
+  const ProgramResult verify = kda({"ckpt", "verify", checkpoint.string()});
+  EXPECT_EQ(verify.exit_code, 1) << verify.out;
+  EXPECT_TRUE(verify.err.find("do not fit") != std::string::npos) << verify.err;
 }
 
 TEST(Files, DamagedCheckpoint_FallsBackOrSaysSo) {
