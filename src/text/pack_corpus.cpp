@@ -171,7 +171,11 @@ PackCorpusProgress pack_corpus(const std::vector<std::filesystem::path>& files,
     if (!progress.cancelled) pack(options.held_out_files, kAll);
     if (!progress.cancelled) {
       if (progress.train_documents == 0) {
-        throw Error(ErrorCode::kInvalidArgument, "files: no documents to train on");
+        throw Error(ErrorCode::kInvalidArgument,
+                    "files: expected at least one document to train on, got none in " +
+                        (files.empty() ? "no file" : io::escaped(files.front().string())) +
+                        (files.size() > 1 ? " and " + std::to_string(files.size() - 1) + " more"
+                                          : std::string()));
       }
       train.close();
       held_out.close();

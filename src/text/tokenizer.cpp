@@ -234,8 +234,9 @@ void Tokenizer::Impl::encode_part(std::string_view text, std::vector<std::int32_
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text) const {
   if (const auto bad = io::find_invalid_utf8(text); bad != text.size()) {
-    throw Error(ErrorCode::kInvalidArgument, "text: expected UTF-8, byte " + std::to_string(bad) +
-                                                 " of " + std::to_string(text.size()) + " is not");
+    throw Error(ErrorCode::kInvalidArgument, "text: expected UTF-8, byte " +
+                                                 std::to_string(bad + 1) + " of " +
+                                                 std::to_string(text.size()) + " is not");
   }
   std::vector<std::int32_t> ids;
   if (!impl_->info.lossless) {

@@ -191,7 +191,7 @@ TEST(Tokenizer_Pieces, BothWays) {
 
 TEST(Tokenizer_Refuses, BadTextAndIds) {
   const Tokenizer& t = small_tokenizer();
-  expect_error(ErrorCode::kInvalidArgument, {"byte 2 of 3"}, [&] { t.encode("ab\xFF"); });
+  expect_error(ErrorCode::kInvalidArgument, {"byte 3 of 3"}, [&] { t.encode("ab\xFF"); });
   expect_error(ErrorCode::kInvalidArgument, {"got -1"}, [&] { t.decode(Ids{-1}); });
   expect_error(ErrorCode::kInvalidArgument, {"got 400"}, [&] { t.decode(Ids{400}); });
   expect_error(ErrorCode::kInvalidArgument, {"got 400"}, [&] { t.piece(400); });
