@@ -24,7 +24,7 @@ setup: ## install what is missing: Debian/Ubuntu packages, .venv with torch, Sen
 	scripts/setup.sh
 
 .PHONY: quickstart
-quickstart: program ## corpus, tokenizer, a small model trained on it, text out of it (about 15 minutes)
+quickstart: program ## corpus, tokenizer, a small model trained on it, text out of it (about 12 minutes)
 	scripts/quickstart.sh $(KDA)
 
 .PHONY: test
