@@ -176,7 +176,8 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a FIFO would wait for a writer; regular files do not know it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw_errno("cannot open", path);
   struct Closer {
     int fd;

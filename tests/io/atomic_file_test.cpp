@@ -130,5 +130,13 @@ TEST(MappedFile_Moves, KeepTheMapping) {
   expect_error(ErrorCode::kIo, {"not a regular file"}, [&] { MappedFile file(folder.path()); });
 }
 
+TEST(ReadFile_Fifo, IsRefusedAtOnce) {
+  const TempFolder folder;
+  const auto fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_error(ErrorCode::kIo, {"not a regular file"}, [&] { read_file(fifo); });
+  expect_error(ErrorCode::kIo, {"not a regular file"}, [&] { MappedFile file(fifo); });
+}
+
 }  // namespace
 }  // namespace kda::io
