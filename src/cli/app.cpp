@@ -1,5 +1,7 @@
 #include "cli/app.h"
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -45,6 +47,17 @@ int exit_code_of(ErrorCode code) {
       return kFailed;
   }
   return kFailed;
+}
+
+/// A list over several lines (the tensors that do not fit a model), in one.
+std::string one_line(std::string text) {
+  bool first = true;
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_not_of(" \n", at), text.size());
+    text.replace(at, end - at, end == text.size() ? "" : first ? " " : "; ");
+    first = false;
+  }
+  return text;
 }
 
 /// The first line: everything after it (a C++ backtrace of torch) helps nobody at a prompt.
@@ -104,7 +117,7 @@ int run_action(const std::string& verb) {
     print_error(verb, std::string("stopped by ") + train::signal_name(stop.signal_number()));
     return kSignalBase + stop.signal_number();
   } catch (const Error& error) {
-    print_error(verb, first_line(error.what()));
+    print_error(verb, one_line(error.what()));
     return exit_code_of(error.code());
   } catch (const std::bad_alloc&) {
     print_error(verb, "out of memory");
@@ -138,6 +151,9 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
     std::fputs(app.help().c_str(), stdout);
     return kUsage;
   }
+  // A file over the user's limit (ulimit -f) is an error of the write that can be cleaned up, like
+  // a full disk; the signal would leave half a file.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -158,13 +174,17 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
   } catch (const Error& error) {
     std::string verb;
     deepest(app, verb);
-    print_error(verb, first_line(error.what()));
+    print_error(verb, one_line(error.what()));
     return exit_code_of(error.code());
   }
   std::string verb;
   deepest(app, verb);
   const int code = run_action(verb);
   // A full disk behind a redirected stdout must not pass as success.
+  if (code == kSignalBase + SIGPIPE) {
+    std::signal(SIGPIPE, SIG_IGN);  // what the buffer still holds goes nowhere
+    return code;
+  }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     print_error(verb, "cannot write to standard output");
     return code == kDone ? kFailed : code;

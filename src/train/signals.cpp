@@ -9,7 +9,7 @@
 namespace kda::train {
 namespace {
 
-constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP};
+constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP, SIGPIPE};
 
 std::atomic<int> g_stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the handler may only use lock-free atomics");
@@ -18,7 +18,8 @@ std::array<struct sigaction, kSignals.size()> g_previous{};
 
 extern "C" void on_stop_signal(int signal_number) {
   int none = 0;
-  if (!g_stop_signal.compare_exchange_strong(none, signal_number)) {
+  // Every line after the first says SIGPIPE again: that is no impatience.
+  if (!g_stop_signal.compare_exchange_strong(none, signal_number) && signal_number != SIGPIPE) {
     // The user has lost patience: no destructors, no flush, the last checkpoint stands.
     ::_exit(128 + signal_number);
   }
@@ -61,6 +62,8 @@ const char* signal_name(int signal_number) noexcept {
       return "SIGINT";
     case SIGHUP:
       return "SIGHUP";
+    case SIGPIPE:
+      return "SIGPIPE (the reader of the output has left)";
     default:
       return "a signal";
   }

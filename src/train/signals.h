@@ -1,4 +1,5 @@
-/// Stop requests from the outside: SIGTERM, SIGINT, SIGHUP.
+/// Stop requests from the outside: SIGTERM, SIGINT, SIGHUP, and SIGPIPE, which says that nobody
+/// reads the output any more (`kda train | head`).
 ///
 /// The first signal only sets a flag that every long loop polls (training, evaluation, tokenizing,
 /// sampling), so that the program can save and leave with 128 + signal. A second one leaves at
@@ -33,7 +34,7 @@ void request_stop(int signal_number) noexcept;
 /// Clears the flag.
 void clear_stop() noexcept;
 
-/// "SIGTERM", "SIGINT", "SIGHUP".
+/// "SIGTERM", "SIGINT", "SIGHUP", and SIGPIPE with what it means.
 const char* signal_name(int signal_number) noexcept;
 
 /// Thrown by poll points that have nothing to save themselves; carried up to the one that has.

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "cli/world.h"
@@ -91,6 +94,50 @@ TEST(Signals, SecondOne_LeavesAtOnce) {
   program.send(SIGTERM);
   const ProgramResult result = program.finish(60);
   EXPECT_TRUE(result.exit_code == 143 || result.exit_code == 130) << result.exit_code;
+}
+
+/// Runs the program behind a pipe whose reader leaves after the first line that begins with
+/// `needle`; its exit code.
+int exit_code_without_reader(const std::vector<std::string>& arguments, const std::string& needle) {
+  std::string command = "exec " KDA_PROGRAM;
+  for (const std::string& word : arguments)
+    command += " '" + word + "'";
+  FILE* pipe = ::popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return -1;
+  std::string line;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
+    if (c != '\n') {
+      line += static_cast<char>(c);
+    } else if (line.starts_with(needle)) {
+      break;
+    } else {
+      line.clear();
+    }
+  }
+  const int status = ::pclose(pipe);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(Signals, Pipe_WhenTheReaderLeavesTheRunIsSaved) {
+  const fs::path run = fresh_folder("signal-pipe") / "run";
+  EXPECT_EQ(exit_code_without_reader(train_arguments(run, 100000, {"--log-every", "1u"}), "step "),
+            128 + SIGPIPE);
+  EXPECT_EQ(kda({"ckpt", "verify", run.string()}).exit_code, 0);
+}
+
+TEST(Signals, FileSizeLimit_IsAnErrorThatLeavesNothingHalfWritten) {
+  const fs::path run = fresh_folder("signal-limit") / "run";
+  // In blocks of 512 or 1024 bytes, as the shell counts: less than the weights in both.
+  std::vector<std::string> arguments = train_arguments(run, 3);
+  std::string script = "ulimit -f 100; exec " KDA_PROGRAM;
+  for (const std::string& word : arguments)
+    script += " '" + word + "'";
+  const int status = std::system((script + " >/dev/null 2>&1").c_str());
+  ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  for (const auto& entry : fs::directory_iterator(run)) {
+    EXPECT_NE(entry.path().filename().string().rfind(".tmp", 0), 0u) << entry.path();
+  }
 }
 
 TEST(Signals, Int_InGenerate) {

@@ -45,6 +45,21 @@ TEST(Signals, SecondOneLeavesAtOnce) {
   EXPECT_EQ(WEXITSTATUS(status), 130);
 }
 
+TEST(Signals, ALostReaderStopsTheRunHoweverOftenItIsSaid) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    clear_stop();
+    const SignalScope scope;
+    ::raise(SIGPIPE);
+    ::raise(SIGPIPE);
+    ::_exit(stop_signal() == SIGPIPE ? 77 : 78);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 77);
+}
+
 TEST(Signals, IgnoredHangupStaysIgnored) {
   testing::ScratchFolder scratch;
   struct sigaction ignore {};
