@@ -9,6 +9,7 @@
 #include "binding/functional.h"
 #include "cli/app.h"
 #include "cli/console.h"
+#include "cli/number_option.h"
 #include "cli/self_test.h"
 #include "kda/error.h"
 #include "model/causal_lm.h"
@@ -167,9 +168,10 @@ int run_bench(BenchCommand command) {
     command.threads = all > 1 ? std::vector<int>{1, all} : std::vector<int>{1};
   }
   for (int threads : command.threads) {
-    if (threads < 1) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--threads: expected numbers >= 1, got " + std::to_string(threads));
+    if (threads < 1 || threads > kThreadRange.high) {
+      throw Error(ErrorCode::kInvalidArgument, "--threads: expected numbers from 1 to " +
+                                                   std::to_string(kThreadRange.high) + ", got " +
+                                                   std::to_string(threads));
     }
   }
   if (!command.no_ops) bench_operator(command);

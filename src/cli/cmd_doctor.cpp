@@ -12,6 +12,7 @@
 #include "cli/app.h"
 #include "cli/build_info.h"
 #include "cli/console.h"
+#include "cli/number_option.h"
 #include "cli/self_test.h"
 #include "kda/backend.h"
 #include "kda/cpu_info.h"
@@ -138,7 +139,7 @@ void add_doctor(CLI::App& app) {
                             "  kda doctor\n"
                             "  kda doctor --threads 1");
   auto threads = std::make_shared<int>(0);
-  verb->add_option("--threads", *threads, "CPU threads; 0 = all")->type_name("N");
+  add_whole(verb, "--threads", *threads, kThreadRange, "CPU threads; 0 = all");
   on_run(verb, [threads] { return run_doctor(*threads); });
 }
 

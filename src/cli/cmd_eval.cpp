@@ -7,6 +7,7 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/model_loading.h"
+#include "cli/number_option.h"
 #include "io/json.h"
 #include "kda/error.h"
 #include "train/dataset.h"
@@ -31,9 +32,6 @@ struct PplCommand {
 };
 
 int run_ppl(const PplCommand& command) {
-  if (command.batch < 1 || command.seq_len < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "--batch and --seq-len: expected numbers >= 1");
-  }
   const train::SignalScope signals;
   binding::set_num_threads(command.threads);
   const LoadedModel loaded = load_for_use(command.load, "eval ppl");
@@ -99,13 +97,9 @@ void add_eval(CLI::App& app) {
   ppl->add_option("--text", command->text, "Text or JSONL file, corpus folder or packed folder")
       ->type_name("PATH")
       ->required();
-  ppl->add_option("--batch", command->batch, "Rows per batch")
-      ->type_name("N")
-      ->capture_default_str();
-  ppl->add_option("--seq-len", command->seq_len,
-                  "Tokens per row; a longer document goes on in the next row without its past")
-      ->type_name("N")
-      ->capture_default_str();
+  add_whole(ppl, "--batch", command->batch, {1, 1 << 20}, "Rows per batch");
+  add_whole(ppl, "--seq-len", command->seq_len, {1, 1 << 24},
+            "Tokens per row; a longer document goes on in the next row without its past");
   ppl->add_option_function<std::string>(
          "--max-tokens",
          [command](const std::string& text) {
@@ -124,7 +118,7 @@ void add_eval(CLI::App& app) {
   ppl->add_option("--backend", command->load.backend, "Backend of the operator: auto, cpu, ref")
       ->type_name("TEXT")
       ->capture_default_str();
-  ppl->add_option("--threads", command->threads, "CPU threads; 0 = all")->type_name("N");
+  add_whole(ppl, "--threads", command->threads, kThreadRange, "CPU threads; 0 = all");
   ppl->add_flag("--json", command->json, "One JSON object on standard output");
   on_run(ppl, [command] { return run_ppl(*command); });
 }

@@ -12,7 +12,9 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/model_loading.h"
+#include "cli/number_option.h"
 #include "io/atomic_file.h"
+#include "io/utf8.h"
 #include "kda/error.h"
 #include "train/sample_text.h"
 #include "train/signals.h"
@@ -62,14 +64,6 @@ std::string prompt_of(const GenerateCommand& command) {
 }
 
 int run_generate(const GenerateCommand& command) {
-  if (command.max_new_tokens < 0) {
-    throw Error(ErrorCode::kInvalidArgument, "--max-new-tokens: expected a number >= 0, got " +
-                                                 std::to_string(command.max_new_tokens));
-  }
-  if (command.samples < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--samples: expected a number >= 1, got " + std::to_string(command.samples));
-  }
   train::TextSampleOptions how;
   how.sampling.temperature = command.greedy ? 0.0 : command.temperature;
   how.sampling.top_k = command.top_k;
@@ -83,6 +77,13 @@ int run_generate(const GenerateCommand& command) {
   const train::SignalScope signals;
   binding::set_num_threads(command.threads);
   const std::string prompt = prompt_of(command);
+  // Before anything is printed: the prompt is the first part of the output.
+  if (const auto bad = io::find_invalid_utf8(prompt); bad != prompt.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(command.has_prompt ? "--prompt" : "--prompt-file") +
+                    ": expected UTF-8, byte " + std::to_string(bad + 1) + " of " +
+                    std::to_string(prompt.size()) + " is not");
+  }
   const LoadedModel loaded = load_for_use(command.load, "generate");
   for (std::int64_t i = 0; i < command.samples; ++i) {
     how.row = static_cast<std::uint64_t>(i);
@@ -140,27 +141,16 @@ void add_generate(CLI::App& app) {
   verb->add_option("--prompt-file", command->prompt_file,
                    "File with the text to continue; - or nothing at all: standard input")
       ->type_name("FILE");
-  verb->add_option("--max-new-tokens", command->max_new_tokens, "Tokens to add at most")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--temperature,--temp", command->temperature,
-                   "0 = greedy; higher is more varied")
-      ->type_name("X")
-      ->capture_default_str();
+  add_whole(verb, "--max-new-tokens", command->max_new_tokens, {}, "Tokens to add at most");
+  add_real(verb, "--temperature,--temp", command->temperature, "0 = greedy; higher is more varied");
   verb->add_flag("--greedy", command->greedy, "Always the most probable token (temperature 0)");
-  verb->add_option("--top-k", command->top_k, "Draw among the K most probable tokens; 0 = all")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--top-p", command->top_p,
-                   "Draw among the most probable tokens whose sum reaches P, in (0, 1]")
-      ->type_name("P")
-      ->capture_default_str();
-  verb->add_option("--seed", command->seed, "Same seed, same text; -1 = random, printed")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--samples", command->samples, "Independent continuations")
-      ->type_name("N")
-      ->capture_default_str();
+  add_whole(verb, "--top-k", command->top_k, {}, "Draw among the K most probable tokens; 0 = all");
+  add_real(verb, "--top-p", command->top_p,
+           "Draw among the most probable tokens whose sum reaches P, in (0, 1]")
+      ->type_name("P");
+  add_whole(verb, "--seed", command->seed, {.low = -1},
+            "Same seed, same text; -1 = random, printed");
+  add_whole(verb, "--samples", command->samples, {.low = 1}, "Independent continuations");
   verb->add_option("--tokenizer", command->load.tokenizer,
                    "Tokenizer file; default: the copy in the checkpoint")
       ->type_name("FILE");
@@ -170,7 +160,7 @@ void add_generate(CLI::App& app) {
   verb->add_option("--backend", command->load.backend, "Backend of the operator: auto, cpu, ref")
       ->type_name("TEXT")
       ->capture_default_str();
-  verb->add_option("--threads", command->threads, "CPU threads; 0 = all")->type_name("N");
+  add_whole(verb, "--threads", command->threads, kThreadRange, "CPU threads; 0 = all");
   verb->add_flag("--quiet", command->quiet, "No statistics line");
   on_run(verb, [command] { return run_generate(*command); });
 }

@@ -5,6 +5,7 @@
 #include "binding/functional.h"
 #include "cli/app.h"
 #include "cli/console.h"
+#include "cli/number_option.h"
 #include "io/escape.h"
 #include "kda/error.h"
 #include "train/overfit.h"
@@ -14,9 +15,10 @@ namespace kda::cli {
 namespace {
 
 int run_overfit(const train::OverfitOptions& options, int threads) {
-  if (options.max_steps < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--steps: expected a number >= 1, got " + std::to_string(options.max_steps));
+  if (!(options.lr > 0) || !(options.max_seconds > 0)) {
+    throw Error(ErrorCode::kInvalidArgument, "--lr and --seconds: expected numbers > 0, got " +
+                                                 std::to_string(options.lr) + " and " +
+                                                 std::to_string(options.max_seconds));
   }
   const train::SignalScope signals;
   binding::set_num_threads(threads);
@@ -65,20 +67,12 @@ void add_overfit(CLI::App& app) {
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("TEXT");
-  verb->add_option("--target", options->target_loss, "Loss to reach")
-      ->type_name("X")
-      ->capture_default_str();
-  verb->add_option("--steps", options->max_steps, "Steps at most")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--seconds", options->max_seconds, "Seconds at most")
-      ->type_name("X")
-      ->capture_default_str();
-  verb->add_option("--lr", options->lr, "Learning rate")->type_name("X")->capture_default_str();
-  verb->add_option("--seed", options->seed, "Seed of the weights")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--threads", *threads, "CPU threads; 0 = all")->type_name("N");
+  add_real(verb, "--target", options->target_loss, "Loss to reach");
+  add_whole(verb, "--steps", options->max_steps, {.low = 1}, "Steps at most");
+  add_real(verb, "--seconds", options->max_seconds, "Seconds at most");
+  add_real(verb, "--lr", options->lr, "Learning rate");
+  add_whole(verb, "--seed", options->seed, {}, "Seed of the weights");
+  add_whole(verb, "--threads", *threads, kThreadRange, "CPU threads; 0 = all");
   on_run(verb, [options, threads] { return run_overfit(*options, *threads); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "cli/app.h"
 #include "cli/console.h"
+#include "cli/number_option.h"
 #include "cli/table.h"
 #include "io/atomic_file.h"
 #include "io/escape.h"
@@ -117,7 +118,12 @@ int run_encode(const std::string& model, const std::string& text, const std::str
   const text::Tokenizer tokenizer = text::Tokenizer::load(model);
   std::istringstream lines(input_text(text, file));
   std::string line;
-  while (std::getline(lines, line)) {
+  for (std::int64_t number = 1; std::getline(lines, line); ++number) {
+    if (const auto bad = io::find_invalid_utf8(line); bad != line.size()) {
+      throw Error(ErrorCode::kInvalidArgument, "line " + std::to_string(number) +
+                                                   ": expected UTF-8, byte " +
+                                                   std::to_string(bad + 1) + " is not");
+    }
     std::string out;
     for (std::int32_t id : tokenizer.encode(line)) {
       out += (out.empty() ? "" : " ") + (pieces ? tokenizer.piece(id) : std::to_string(id));
@@ -145,7 +151,8 @@ int run_decode(const std::string& model, const std::string& text, const std::str
       }
       ids.push_back(static_cast<std::int32_t>(id));
     }
-    std::printf("%s\n", tokenizer.decode(ids).c_str());
+    const std::string out = tokenizer.decode(ids) + "\n";
+    std::fwrite(out.data(), 1, out.size(), stdout);  // the text may hold a NUL
   }
   return kDone;
 }
@@ -227,13 +234,9 @@ void add_tokenizer_train(CLI::App* parent) {
           "Text to train on at most; more is sampled evenly")
       ->type_name("COUNT")
       ->default_str("64M");
-  verb->add_option("--coverage", command->coverage,
-                   "Share of the characters that get a piece of their own")
-      ->type_name("X")
-      ->capture_default_str();
-  verb->add_option("--seed", command->seed, "Seed of the sampling")
-      ->type_name("N")
-      ->capture_default_str();
+  add_real(verb, "--coverage", command->coverage,
+           "Share of the characters that get a piece of their own");
+  add_whole(verb, "--seed", command->seed, {}, "Seed of the sampling");
   on_run(verb, [command] { return run_tokenizer_train(*command); });
 }
 

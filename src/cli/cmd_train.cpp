@@ -90,6 +90,15 @@ void apply_config_file(TrainCommand& command) {
 }
 
 train::TrainRequest request_of(TrainCommand& command) {
+  const bool continues = !command.resume.empty() || command.auto_resume;
+  if (continues && command.overwrite) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--overwrite excludes --resume and --auto-resume: give one");
+  }
+  if (!command.resume.empty() && !command.config.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--resume and --config exclude each other: a run continues with its own options");
+  }
   if (!command.config.empty()) apply_config_file(command);
   train::TrainRequest request;
   request.overwrite = command.overwrite;

@@ -34,6 +34,11 @@ TEST(Pipeline, Tokenizer_EncodesAndDecodesWhatItWasGiven) {
     const ProgramResult back = kda({"tokenizer", "decode", spm}, {ids.out, {}});
     EXPECT_EQ(back.out, text + "\n");
   }
+  const std::string nul("a\0b\n", 4);
+  const ProgramResult ids = kda({"tokenizer", "encode", spm}, {nul, {}});
+  EXPECT_EQ(kda({"tokenizer", "decode", spm}, {ids.out, {}}).out, nul);
+  expect_error(kda({"tokenizer", "encode", spm}, {"good\nb\xff\n", {}}), 2, "tokenizer encode",
+               {"line 2", "UTF-8", "byte 2"});
   const ProgramResult inspect = kda({"tokenizer", "inspect", spm, "小猫"});
   EXPECT_TRUE(holds(inspect.out, "lossless     yes")) << inspect.out;
   EXPECT_TRUE(holds(inspect.out, "the same text"));
