@@ -22,6 +22,11 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
 endif()
 
+if(NOT PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  message(WARNING "kda: no build type, so the compiler does not optimise and the operators are about "
+    "40 times slower. Configure with -DCMAKE_BUILD_TYPE=Release.")
+endif()
+
 # Options of this project's own targets; imported and interface dependencies keep theirs. GCC 12
 # sees overlapping copies inside std::string's own operator+ (its bug 105651).
 add_library(kda_options INTERFACE)

@@ -1,4 +1,4 @@
-# Writes build_info.h from its template; called at build time with -P.
+# Writes build_info.cpp from its template; called at build time with -P.
 execute_process(COMMAND git -C "${SOURCE}" rev-parse --short=12 HEAD
   OUTPUT_VARIABLE COMMIT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
 if(NOT status EQUAL 0)

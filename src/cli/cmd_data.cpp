@@ -1,7 +1,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/app.h"
@@ -33,8 +35,10 @@ struct PackCommand {
   std::string data;
   std::string tokenizer;
   std::string out;
-  double heldout_share = 0.01;
+  std::optional<double> heldout_share;
 };
+
+constexpr double kHeldoutShare = 0.01;
 
 int run_pack(const PackCommand& command) {
   const train::SignalScope signals;
@@ -46,13 +50,24 @@ int run_pack(const PackCommand& command) {
   std::vector<fs::path> sources = files.train;
   text::PackCorpusOptions options;
   options.add_bos = tokenizer.info().bos_id >= 0;
-  options.held_out_share = command.heldout_share;
+  if (files.heldout.empty()) {
+    options.held_out_share = command.heldout_share.value_or(kHeldoutShare);
+  } else if (command.heldout_share.has_value()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--heldout-share: expected none, since the data has its own held-out file " +
+                    files.heldout.front().string() + ", got " +
+                    std::to_string(*command.heldout_share));
+  } else {
+    options.held_out_files = files.heldout;
+  }
   ConsoleReporter reporter("data pack");
   train::ProgressRecord progress;
   progress.phase = "packing";
   progress.bytes = true;
-  for (const fs::path& file : sources)
-    progress.total += static_cast<double>(fs::file_size(file));
+  for (const auto* list : {&sources, &options.held_out_files}) {
+    for (const fs::path& file : *list)
+      progress.total += static_cast<double>(fs::file_size(file));
+  }
   std::uint64_t calls = 0;
   const text::PackCorpusProgress result = text::pack_corpus(
       sources, tokenizer, command.out, options, [&](const text::PackCorpusProgress& now) {
@@ -67,10 +82,6 @@ int run_pack(const PackCommand& command) {
                 count(result.train_tokens) + " tokens to train on; " +
                 count(result.held_out_documents) + " documents, " + count(result.held_out_tokens) +
                 " tokens held out; tokenizer " + io::to_hex(tokenizer.info().sha256).substr(0, 16));
-  if (!files.heldout.empty()) {
-    reporter.note("note: " + files.heldout.front().string() +
-                  " was left alone; hold-out comes from --heldout-share");
-  }
   return kDone;
 }
 
@@ -158,17 +169,24 @@ void add_data(CLI::App& app) {
   CLI::App* data = add_verb(app, "data", "Build, pack and inspect text corpora");
   data->require_subcommand(1);
 
-  CLI::App* build = add_verb(*data, "build",
-                             "Build a corpus folder from Debian packages or your own text "
-                             "(options: kda data build --help)");
-  build->set_help_flag();  // --help, like all else, goes to the Python tool
-  build->prefix_command();
-  on_run(build, [build]() -> int {
-    std::vector<std::string> arguments{"build"};
-    for (const std::string& word : build->remaining())
-      arguments.push_back(word);
-    exec_python_module(kCorpusModule, arguments);
-  });
+  const std::pair<const char*, const char*> corpus_verbs[] = {
+      {"build", "Build a corpus folder from Debian packages or your own text"},
+      {"verify", "Check sizes and sha256 of a corpus folder against its manifest"},
+      {"floors", "Score systems that do not translate on an evaluation set"},
+  };
+  for (const auto& [name, what] : corpus_verbs) {
+    const std::string verb = name;
+    CLI::App* command =
+        add_verb(*data, verb, std::string(what) + " (options: kda data " + verb + " --help)");
+    command->set_help_flag();  // --help, like all else, goes to the Python tool
+    command->prefix_command();
+    on_run(command, [command, verb]() -> int {
+      std::vector<std::string> arguments{verb};
+      for (const std::string& word : command->remaining())
+        arguments.push_back(word);
+      exec_python_module(kCorpusModule, arguments);
+    });
+  }
 
   CLI::App* pack =
       add_verb(*data, "pack", "Tokenize text once, into a folder of token shards",
@@ -180,9 +198,10 @@ void add_data(CLI::App& app) {
       ->required();
   pack->add_option("--tokenizer", p->tokenizer, "Tokenizer file")->type_name("FILE")->required();
   pack->add_option("--out", p->out, "Folder to write")->type_name("DIR")->required();
-  pack->add_option("--heldout-share", p->heldout_share, "Share of the documents to hold out")
+  pack->add_option("--heldout-share", p->heldout_share,
+                   "Share of the documents to hold out, when the data has no held-out file [0.01]")
       ->type_name("X")
-      ->capture_default_str();
+      ->check(CLI::Range(0.0, 0.5));
   on_run(pack, [p] { return run_pack(*p); });
 
   CLI::App* inspect =

@@ -51,6 +51,7 @@ void exec_python_module(const std::string& module, const std::vector<std::string
     path += std::string(":") + old;
   }
   ::setenv("PYTHONPATH", path.c_str(), 1);
+  ::setenv("KDA_PROGRAM", "kda data", 1);  // how its help and errors name it
   std::vector<std::string> words{python, "-m", module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;

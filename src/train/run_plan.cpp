@@ -203,6 +203,28 @@ void settle_budget(RunPlan& plan) {
   }
 }
 
+constexpr const char* kMemoryAdvice =
+    "use a smaller --batch with a larger --grad-accum, or --recompute";
+
+model::MemoryEstimate memory_of(const RunPlan& plan) {
+  const TrainOptions& o = plan.options;
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = o.batch * o.seq_len;
+  shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  shape.recompute_blocks = o.recompute;
+  return model::estimate_training_memory(plan.model, shape);
+}
+
+void check_memory(const RunPlan& plan) {
+  const std::int64_t wanted = memory_of(plan).total_bytes();
+  const std::int64_t available = available_bytes();
+  if (available <= 0 || wanted <= kHopeless * available) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--batch: expected a run that fits into memory, got one of about " +
+                  short_bytes(static_cast<double>(wanted)) + " where " +
+                  short_bytes(static_cast<double>(available)) + " are available; " + kMemoryAdvice);
+}
+
 /// A folder that was made for a run, taken back when the run turns out to be impossible.
 class NewFolder {
  public:
@@ -284,6 +306,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     }
   }
   settle_budget(plan);
+  check_memory(plan);
   folder.keep();
   return plan;
 }
@@ -361,11 +384,7 @@ void report_plan(const RunPlan& plan, Reporter& reporter) {
                 o.backend + ", " + o.dtype + " activations, fp32 weights, seed " +
                 std::to_string(o.seed));
 
-  model::TrainingShape shape;
-  shape.tokens_per_micro_batch = o.batch * o.seq_len;
-  shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  shape.recompute_blocks = o.recompute;
-  const model::MemoryEstimate memory = model::estimate_training_memory(plan.model, shape);
+  const model::MemoryEstimate memory = memory_of(plan);
   const std::int64_t now = resident_bytes();
   const std::int64_t available = available_bytes();
   reporter.note("memory     about " + mib(memory.total_bytes() + now) + ": program " + mib(now) +
@@ -373,16 +392,8 @@ void report_plan(const RunPlan& plan, Reporter& reporter) {
                 mib(memory.gradients_bytes) + ", optimizer " + mib(memory.optimizer_bytes) +
                 ", activations " + mib(memory.activations_bytes) + ", scratch " +
                 mib(memory.scratch_bytes) + "; available " + mib(available));
-  constexpr const char* kAdvice =
-      "use a smaller --batch with a larger --grad-accum, or --recompute";
-  if (available > 0 && memory.total_bytes() > kHopeless * available) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "batch: expected a run that fits into memory, got one of about " +
-                    mib(memory.total_bytes()) + " where " + mib(available) + " are available; " +
-                    kAdvice);
-  }
   if (available > 0 && memory.total_bytes() > available) {
-    reporter.warn(std::string("the run may not fit into memory: ") + kAdvice);
+    reporter.warn(std::string("the run may not fit into memory: ") + kMemoryAdvice);
   }
   const std::int64_t checkpoint = estimated_checkpoint_bytes(count.total(), false);
   const std::int64_t disk = checkpoint * (o.keep_last + 2);

@@ -193,6 +193,15 @@ TEST(Files, NanWeights_StopGenerationNamingTheLayer) {
   EXPECT_NE(verify.err.find("not finite"), std::string::npos) << verify.err;
 }
 
+TEST(Files, RunBeyondMemory_IsRefusedAndLeavesNothing) {
+  const fs::path out = fresh_folder("hopeless") / "run";
+  expect_error(kda({"train", "--data", testing::corpus().string(), "--tokenizer",
+                    testing::tokenizer_file().string(), "--preset", "tiny", "--steps", "1",
+                    "--batch", "1000000", "--seq-len", "8192", "--out", out.string()}),
+               2, "train", {"--batch: expected a run that fits into memory", "are available"});
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST(Files, UnwritableRunFolder_IsAnErrorBeforeTraining) {
   const ProgramResult inside_proc = kda(train_arguments("/proc/kda-run", 5));
   expect_error(inside_proc, 1, "train", {"/proc/kda-run"});
