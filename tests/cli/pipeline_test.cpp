@@ -206,10 +206,15 @@ TEST(Pipeline, EvalPpl_AgreesWithTheTrainersBest) {
 
 TEST(Pipeline, DataPack_TrainsFromShardsAlone) {
   const fs::path folder = fresh_folder("pack");
-  const ProgramResult pack =
-      kda({"data", "pack", "--data", corpus().string(), "--tokenizer", tokenizer_file().string(),
-           "--out", (folder / "packed").string(), "--heldout-share", "0.1"});
+  std::vector<std::string> arguments = {"data",        "pack",
+                                        "--data",      corpus().string(),
+                                        "--tokenizer", tokenizer_file().string(),
+                                        "--out",       (folder / "packed").string()};
+  const ProgramResult pack = kda(arguments);
   ASSERT_EQ(pack.exit_code, 0) << pack.err;
+  // The corpus has its own held-out file, so a share of the rest is refused.
+  arguments.insert(arguments.end(), {"--heldout-share", "0.1"});
+  testing::expect_error(kda(arguments), 2, "data pack", {"--heldout-share", "heldout.txt"});
   const ProgramResult inspect = kda({"data", "inspect", (folder / "packed").string()});
   EXPECT_EQ(inspect.exit_code, 0) << inspect.err;
   EXPECT_TRUE(holds(inspect.out, "agree with the manifest")) << inspect.out;

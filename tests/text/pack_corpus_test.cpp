@@ -148,7 +148,7 @@ TEST(PackCorpus_Refuses, BadOptions) {
   expect_error(ErrorCode::kInvalidArgument, {"shard_tokens"},
                [&] { pack_corpus({file}, t, folder / "o", options); });
   test::put(folder / "empty.txt", "\n\n");
-  expect_error(ErrorCode::kInvalidArgument, {"no documents"},
+  expect_error(ErrorCode::kInvalidArgument, {"at least one document", "empty.txt"},
                [&] { pack_corpus({folder / "empty.txt"}, t, folder / "o", {}); });
   auto without_bos = test::train_options(TokenizerModel::kBpe);
   without_bos.bos_id = -1;
