@@ -169,6 +169,10 @@ DecodeState DecodeState::load(const std::string& path, const CausalLM& model) {
   DecodeState state = model.new_state(0);
   state.lengths_.resize(static_cast<std::size_t>(rows));
   std::memcpy(state.lengths_.data(), lengths.data.data(), lengths.data.size());
+  for (const std::int64_t tokens : state.lengths_) {
+    if (tokens < 0)
+      refuse(path, "lengths: expected counts of tokens, got " + std::to_string(tokens));
+  }
   for (std::size_t i = 0; i < state.layers_.size(); ++i) {
     LayerState& layer = state.layers_[i];
     layer.state_kv = read_like(file, state_name(i), layer.state_kv, rows);

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "io/atomic_file.h"
 #include "model/model_test_support.h"
 
 namespace kda::test {
@@ -201,6 +202,15 @@ TEST(Decode_File, OtherModelsAndDamageAreRefused) {
   const CausalLM other = make_model(c, DType::kF32, 2);  // same shape, other weights
   expect_contains(error_of([&] { DecodeState::load(path, other); }, ErrorCode::kInvalidArgument),
                   "another model");
+  const std::int64_t lengths[] = {4, 9};
+  std::string bytes = io::read_file(path);
+  const std::size_t at =
+      bytes.find(std::string(reinterpret_cast<const char*>(lengths), sizeof lengths));
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, 8, 8, '\xff');
+  io::write_file_atomic(path, bytes);
+  expect_contains(error_of([&] { DecodeState::load(path, lm); }, ErrorCode::kInvalidArgument),
+                  "lengths: expected counts of tokens, got -1");
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   error_of([&] { DecodeState::load(path, lm); }, ErrorCode::kIo);
   error_of([&] { DecodeState::load(folder.file("absent"), lm); }, ErrorCode::kIo);
