@@ -63,7 +63,7 @@ def forget() -> None:
 
 
 @pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fake_fla(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that provides fla; the tests may change it before the first import."""
     saved = {n: m for n, m in sys.modules.items() if n.split(".")[0] == "fla"}
     forget()
@@ -79,7 +79,7 @@ def module(name: str) -> types.ModuleType:
     return importlib.import_module(name)
 
 
-def test_routes_and_restores(stub: Path) -> None:
+def test_routes_and_restores(fake_fla: Path) -> None:
     layer, user = module("fla.layers.kda"), module("user_model")
     assert not bridge.is_patched()
     assert bridge.patch() == NAMES
@@ -111,7 +111,7 @@ def test_routes_and_restores(stub: Path) -> None:
     bridge.unpatch()  # again: nothing to undo
 
 
-def test_named_modules_are_routed_too(stub: Path) -> None:
+def test_named_modules_are_routed_too(fake_fla: Path) -> None:
     user = module("user_model")
     bridge.patch()
     bridge.patch(modules=[user])
@@ -120,7 +120,7 @@ def test_named_modules_are_routed_too(stub: Path) -> None:
     assert user.chunk_kda() == "theirs: chunk_kda"
 
 
-def test_context_manager(stub: Path) -> None:
+def test_context_manager(fake_fla: Path) -> None:
     ops = module("fla.ops.kda")
     with bridge.patched() as names:
         assert names == NAMES
@@ -134,9 +134,9 @@ def test_context_manager(stub: Path) -> None:
     assert not bridge.is_patched()
 
 
-def test_an_older_release_without_the_rest(stub: Path) -> None:
+def test_an_older_release_without_the_rest(fake_fla: Path) -> None:
     write(
-        stub,
+        fake_fla,
         {
             "fla/ops/kda/gate.py": define("fused_kda_gate"),
             "fla/ops/kda/chunk_fwd.py": "",
@@ -146,25 +146,25 @@ def test_an_older_release_without_the_rest(stub: Path) -> None:
     assert bridge.patch() == ("chunk_kda", "fused_recurrent_kda", "fused_kda_gate")
 
 
-def test_a_release_without_kda(stub: Path) -> None:
-    (stub / "fla/ops/__init__.py").write_text("")
-    for path in (stub / "fla/ops/kda").iterdir():
+def test_a_release_without_kda(fake_fla: Path) -> None:
+    (fake_fla / "fla/ops/__init__.py").write_text("")
+    for path in (fake_fla / "fla/ops/kda").iterdir():
         path.unlink()
-    (stub / "fla/ops/kda").rmdir()
+    (fake_fla / "fla/ops/kda").rmdir()
     with pytest.raises(ImportError, match=r"has no fla\.ops\.kda"):
         bridge.patch()
     assert not bridge.is_patched()
 
 
-def test_a_release_without_a_required_function(stub: Path) -> None:
-    (stub / "fla/ops/kda/gate.py").write_text(define("kda_gate_chunk_cumsum"))
+def test_a_release_without_a_required_function(fake_fla: Path) -> None:
+    (fake_fla / "fla/ops/kda/gate.py").write_text(define("kda_gate_chunk_cumsum"))
     with pytest.raises(ImportError, match=r"has no fla\.ops\.kda\.gate\.fused_kda_gate"):
         bridge.patch()
     assert not bridge.is_patched()
 
 
-def test_a_broken_installation_keeps_its_own_error(stub: Path) -> None:
-    (stub / "fla/ops/kda/chunk.py").write_text("import a_module_that_is_not_there\n")
+def test_a_broken_installation_keeps_its_own_error(fake_fla: Path) -> None:
+    (fake_fla / "fla/ops/kda/chunk.py").write_text("import a_module_that_is_not_there\n")
     with pytest.raises(ImportError, match="a_module_that_is_not_there"):
         bridge.patch()
 
