@@ -19,8 +19,8 @@
 /// fastest with a lower bound >= -7 (safe gate), bf16 tensors and K = V in {64, 128}. Recurrent
 /// calls compute in f32 for every type; K = V = 128 with aligned rows runs at the speed of memory.
 ///
-/// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V = 128, a bounded
-/// gate and the norm inside is one fused kernel (docs/ops/chunk-hopper.md);
+/// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V = 128, a
+/// bounded gate and the norm inside is one fused kernel (docs/ops/chunk-hopper.md);
 /// `chunk_forward_path` says which kernels a call takes and why.
 #pragma once
 
