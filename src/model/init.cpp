@@ -70,10 +70,15 @@ void initialise(const Parameter& parameter, const KDAConfig& config, std::uint64
     case ParameterKind::kMatrix:
     case ParameterKind::kEmbedding:
     case ParameterKind::kHead:
+    case ParameterKind::kExperts:
       fill_normal(out, n, seed, stream, config.initializer_range);
       break;
     case ParameterKind::kNorm:
       std::fill(out, out + n, 1.0);
+      break;
+    case ParameterKind::kQuery:
+    case ParameterKind::kRoutingBias:
+      std::fill(out, out + n, 0.0);
       break;
     case ParameterKind::kConv: {
       const double bound = 1.0 / std::sqrt(static_cast<double>(config.conv_size));

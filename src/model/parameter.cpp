@@ -16,6 +16,12 @@ const char* name_of(ParameterKind kind) {
       return "conv";
     case ParameterKind::kGate:
       return "gate";
+    case ParameterKind::kExperts:
+      return "experts";
+    case ParameterKind::kQuery:
+      return "query";
+    case ParameterKind::kRoutingBias:
+      return "routing bias";
   }
   return "?";
 }
