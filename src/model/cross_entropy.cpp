@@ -14,6 +14,8 @@
 #include <string>
 
 #include "kda/error.h"
+#include "model/device.h"
+#include "model/device_kernels.h"
 #include "model/kernels/cross_entropy.h"
 #include "model/linear.h"
 #include "model/tensors.h"
@@ -69,10 +71,57 @@ bool uses_bf16_products(const at::Tensor& rows) {
   return rows.scalar_type() == at::kBFloat16 && has_native_bf16_products(rows.device());
 }
 
+// On CUDA: logits and losses in f32 whatever the activations are, their gradients in the
+// activation dtype.
+SliceResult run_slices_on_cuda(const at::Tensor& rows, const at::Tensor& head,
+                               const at::Tensor& targets, bool hidden_gradient,
+                               bool head_gradient) {
+  const bool narrow = rows.scalar_type() == at::kBFloat16;
+  const at::Tensor weight = head.detach().to(rows.scalar_type());
+  const at::Tensor device_targets = targets.to(rows.device());
+  const std::int64_t count = rows.size(0);
+  const std::int64_t slice = std::min(loss_slice_tokens(head.size(0), true), count);
+  SliceResult result;
+  result.losses = at::empty({count}, head.options().requires_grad(false));
+  if (hidden_gradient) result.dhidden = at::empty(rows.sizes(), rows.options());
+  if (head_gradient) {
+    result.dhead = at::zeros(head.sizes(), head.options().requires_grad(false));
+  }
+  for (std::int64_t begin = 0; begin < count; begin += slice) {
+    const std::int64_t size = std::min(slice, count - begin);
+    const at::Tensor x = rows.narrow(0, begin, size);
+    const at::Tensor logits = narrow ? at::mm(x, weight.t(), at::kFloat) : at::mm(x, weight.t());
+    const bool gradient = hidden_gradient || head_gradient;
+    const at::Tensor dlogits = gradient ? at::empty(logits.sizes(), rows.options()) : at::Tensor();
+    DeviceCrossEntropy args;
+    args.stream = current_stream(rows);
+    args.rows = size;
+    args.vocab = head.size(0);
+    args.logits = logits.const_data_ptr<float>();
+    args.targets = device_targets.const_data_ptr<std::int64_t>() + begin;
+    args.losses = result.losses.mutable_data_ptr<float>() + begin;
+    args.storage = dtype_of(rows);
+    args.dlogits = gradient ? dlogits.mutable_data_ptr() : nullptr;
+    device_kernels().cross_entropy_rows(args);
+    if (hidden_gradient) {
+      at::Tensor target = result.dhidden.narrow(0, begin, size);
+      at::mm_out(target, dlogits, weight);
+    }
+    if (head_gradient) {
+      narrow ? result.dhead.add_(at::mm(dlogits.t(), x, at::kFloat))
+             : result.dhead.addmm_(dlogits.t(), x);
+    }
+  }
+  return result;
+}
+
 // Walks over the counted rows in slices. Wide products write into the same buffers again and again:
 // fresh ones of this size would cost a page fault per 4 KiB.
 SliceResult run_slices(const at::Tensor& hidden_rows, const at::Tensor& head,
                        const at::Tensor& targets, bool hidden_gradient, bool head_gradient) {
+  if (hidden_rows.is_cuda() && has_kernels(hidden_rows)) {
+    return run_slices_on_cuda(hidden_rows, head, targets, hidden_gradient, head_gradient);
+  }
   const bool narrow = uses_bf16_products(hidden_rows);
   const at::Tensor rows = narrow ? hidden_rows : hidden_rows.to(head.scalar_type());
   const std::int64_t count = rows.size(0);
@@ -153,7 +202,11 @@ at::Tensor reduce_loss_rows_composed(at::Tensor& logits, const at::Tensor& targe
   return losses;
 }
 
-std::int64_t loss_slice_tokens(std::int64_t vocab_size) {
+std::int64_t loss_slice_tokens(std::int64_t vocab_size, bool on_cuda) {
+  if (on_cuda) {
+    constexpr std::int64_t kDeviceElements = 256 << 20;
+    return std::clamp<std::int64_t>(kDeviceElements / vocab_size, 1024, 32768);
+  }
   constexpr std::int64_t kSliceElements = 2 << 20;  // 8 MiB of f32 logits: the third-level cache
   return std::clamp<std::int64_t>(kSliceElements / vocab_size, 64, 4096);
 }

@@ -23,7 +23,7 @@ at::Tensor cross_entropy_sum(const at::Tensor& hidden, const at::Tensor& head,
 at::Tensor cross_entropy_each(const at::Tensor& hidden, const at::Tensor& head,
                               const at::Tensor& targets);
 
-/// One slice from torch's operators, on other devices: losses of the rows of logits; with
+/// One slice from torch's operators, for f64 on CUDA: losses of the rows of logits; with
 /// `gradient` the logits become softmax - onehot. Every target is in range. The host kernel does
 /// the same.
 at::Tensor reduce_loss_rows_composed(at::Tensor& logits, const at::Tensor& targets, bool gradient);
@@ -31,7 +31,8 @@ at::Tensor reduce_loss_rows_composed(at::Tensor& logits, const at::Tensor& targe
 /// How many targets count.
 std::int64_t count_targets(const at::Tensor& targets);
 
-/// Tokens whose logits exist at the same time, for this vocabulary.
-std::int64_t loss_slice_tokens(std::int64_t vocab_size);
+/// Tokens whose logits exist at the same time, for this vocabulary. On CUDA a slice has enough rows
+/// for a matrix product to fill the device (1 GiB of logits at most); on the host it fits a cache.
+std::int64_t loss_slice_tokens(std::int64_t vocab_size, bool on_cuda = false);
 
 }  // namespace kda::model

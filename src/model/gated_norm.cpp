@@ -7,6 +7,8 @@
 #include <ATen/ops/sigmoid.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/device.h"
+#include "model/device_kernels.h"
 #include "model/kernels/norms.h"
 #include "model/tensors.h"
 
@@ -31,6 +33,35 @@ GatedNormForward arguments(const at::Tensor& x, const at::Tensor& gate, const at
   return args;
 }
 
+DeviceGatedNorm on_device(const GatedNormForward& args, const at::Tensor& x) {
+  DeviceGatedNorm out;
+  out.storage = args.storage;
+  out.stream = current_stream(x);
+  out.tokens = args.tokens;
+  out.heads = args.heads;
+  out.width = args.width;
+  out.eps = static_cast<float>(args.eps);
+  out.x = args.x;
+  out.gate = args.gate;
+  out.gate_stride = args.gate_stride;
+  out.gain = static_cast<const float*>(args.gain);
+  out.y = args.y;
+  return out;
+}
+
+void backward_on(const GatedNormBackward& args, const at::Tensor& x, const at::Tensor& gain) {
+  if (x.is_cpu()) return gated_norm_backward(args);
+  const at::Tensor partial =
+      at::empty({kDevicePartialRows, args.forward.width}, gain.options().requires_grad(false));
+  DeviceGatedNorm out = on_device(args.forward, x);
+  out.dy = args.dy;
+  out.dx = args.dx;
+  out.dgate = args.dgate;
+  out.dgain = static_cast<float*>(args.dgain);
+  out.partial = partial.mutable_data_ptr<float>();
+  device_kernels().gated_norm_backward(out);
+}
+
 struct GatedNormFunction : torch::autograd::Function<GatedNormFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_in, const at::Tensor& gate_in,
                             const at::Tensor& gain, double eps) {
@@ -39,7 +70,11 @@ struct GatedNormFunction : torch::autograd::Function<GatedNormFunction> {
     const at::Tensor y = at::empty({x.size(0), x.size(1) * x.size(2)}, x.options());
     GatedNormForward args = arguments(x, gate, gain, eps);
     args.y = y.mutable_data_ptr();
-    gated_norm_forward(args);
+    if (x.is_cpu()) {
+      gated_norm_forward(args);
+    } else {
+      device_kernels().gated_norm_forward(on_device(args, x));
+    }
     ctx->save_for_backward({x, gate, gain});
     ctx->saved_data["eps"] = eps;
     return y;
@@ -57,7 +92,7 @@ struct GatedNormFunction : torch::autograd::Function<GatedNormFunction> {
     args.dx = dx.mutable_data_ptr();
     args.dgate = dgate.mutable_data_ptr();
     args.dgain = dgain.mutable_data_ptr();
-    gated_norm_backward(args);
+    backward_on(args, saved[0], saved[2]);
     return {dx, dgate, dgain, {}};
   }
 };
@@ -75,7 +110,7 @@ at::Tensor gated_norm_composed(const at::Tensor& x, const at::Tensor& gate, cons
 
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
                       double eps) {
-  if (!x.is_cpu()) return gated_norm_composed(x, gate, gain, eps);
+  if (!has_kernels(x)) return gated_norm_composed(x, gate, gain, eps);
   return GatedNormFunction::apply(x, gate, gain, eps);
 }
 

@@ -14,7 +14,7 @@ namespace kda::model {
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
                       double eps);
 
-/// The same from torch's operators: on other devices, and a second opinion in the tests.
+/// The same from torch's operators: f64 on a CUDA device, and a second opinion in the tests.
 at::Tensor gated_norm_composed(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
                                double eps);
 

@@ -82,11 +82,11 @@ at::Tensor KdaAttention::forward(const at::Tensor& x, const Sequences& sequences
   const Inputs in = project(x);
   binding::KdaArguments args = operator_arguments();
   args.q =
-      short_conv(in.q, q_conv_, sequences.cu_host).view({1, tokens, c.num_heads, c.head_k_dim});
+      short_conv(in.q, q_conv_, sequences.cu_device).view({1, tokens, c.num_heads, c.head_k_dim});
   args.k =
-      short_conv(in.k, k_conv_, sequences.cu_host).view({1, tokens, c.num_heads, c.head_k_dim});
+      short_conv(in.k, k_conv_, sequences.cu_device).view({1, tokens, c.num_heads, c.head_k_dim});
   args.v =
-      short_conv(in.v, v_conv_, sequences.cu_host).view({1, tokens, c.num_v_heads, c.head_v_dim});
+      short_conv(in.v, v_conv_, sequences.cu_device).view({1, tokens, c.num_v_heads, c.head_v_dim});
   args.g = in.g_raw.view({1, tokens, c.num_v_heads, c.head_k_dim});
   args.beta = in.beta_logit.unsqueeze(0);
   args.cu_seqlens = sequences.cu_device;
@@ -109,11 +109,11 @@ at::Tensor KdaAttention::forward_cached(const at::Tensor& x, const Sequences& se
   at::Tensor k_window = window.narrow(2, c.k_width(), c.k_width());
   at::Tensor v_window = window.narrow(2, 2 * c.k_width(), c.v_width());
   binding::KdaArguments args = operator_arguments();
-  args.q = short_conv_cached(in.q, q_conv_, sequences.cu_host, q_window)
+  args.q = short_conv_cached(in.q, q_conv_, sequences.cu_device, q_window)
                .view({rows, length, c.num_heads, c.head_k_dim});
-  args.k = short_conv_cached(in.k, k_conv_, sequences.cu_host, k_window)
+  args.k = short_conv_cached(in.k, k_conv_, sequences.cu_device, k_window)
                .view({rows, length, c.num_heads, c.head_k_dim});
-  args.v = short_conv_cached(in.v, v_conv_, sequences.cu_host, v_window)
+  args.v = short_conv_cached(in.v, v_conv_, sequences.cu_device, v_window)
                .view({rows, length, c.num_v_heads, c.head_v_dim});
   if (some_rows) state.conv_window.index_copy_(0, cache.rows, window);
   args.g = in.g_raw.view({rows, length, c.num_v_heads, c.head_k_dim});

@@ -123,6 +123,7 @@ at::Tensor product_input_gradient(const at::Tensor& dy, const at::Tensor& weight
 at::Tensor product_weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   const at::ScalarType island = island_type_of(x.scalar_type());
   if (x.scalar_type() == island) return at::mm(dy.t(), x);
+  if (x.is_cuda()) return at::mm(dy.t(), x, island);  // no rounding to bf16 in between
   if (has_native_bf16_products(x.device())) return at::mm(dy.t(), x).to(island);
   return at::mm(dy.to(island).t(), x.to(island));
 }

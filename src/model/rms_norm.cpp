@@ -8,6 +8,8 @@
 
 #include <optional>
 
+#include "model/device.h"
+#include "model/device_kernels.h"
 #include "model/kernels/norms.h"
 #include "model/tensors.h"
 
@@ -16,6 +18,41 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+DeviceRmsNorm on_device(const AddRmsNormForward& args, const at::Tensor& residual) {
+  DeviceRmsNorm out;
+  out.storage = args.storage;
+  out.stream = current_stream(residual);
+  out.rows = args.rows;
+  out.width = args.width;
+  out.eps = static_cast<float>(args.eps);
+  out.gain = static_cast<const float*>(args.gain);
+  out.residual = static_cast<const float*>(args.residual);
+  out.delta = args.delta;
+  out.sum = static_cast<float*>(args.sum);
+  out.y = args.y;
+  return out;
+}
+
+void backward_on(const AddRmsNormBackward& args, const at::Tensor& sum) {
+  if (sum.is_cpu()) return add_rms_norm_backward(args);
+  const at::Tensor partial = at::empty({kDevicePartialRows, args.width}, sum.options());
+  DeviceRmsNorm out;
+  out.storage = args.storage;
+  out.stream = current_stream(sum);
+  out.rows = args.rows;
+  out.width = args.width;
+  out.eps = static_cast<float>(args.eps);
+  out.gain = static_cast<const float*>(args.gain);
+  out.sum = static_cast<float*>(const_cast<void*>(args.sum));
+  out.dy = args.dy;
+  out.dsum = static_cast<const float*>(args.dsum);
+  out.dresidual = static_cast<float*>(args.dresidual);
+  out.ddelta = args.ddelta;
+  out.dgain = static_cast<float*>(args.dgain);
+  out.partial = partial.mutable_data_ptr<float>();
+  device_kernels().rms_norm_backward(out);
+}
 
 struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   // Outputs {y} without delta, {sum, y} with it.
@@ -39,7 +76,11 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
     args.gain = gain.const_data_ptr();
     args.sum = has_delta ? sum.mutable_data_ptr() : nullptr;
     args.y = y.mutable_data_ptr();
-    add_rms_norm_forward(args);
+    if (residual.is_cpu()) {
+      add_rms_norm_forward(args);
+    } else {
+      device_kernels().rms_norm_forward(on_device(args, residual));
+    }
     ctx->save_for_backward({sum, gain});
     ctx->saved_data["eps"] = eps;
     ctx->saved_data["activation"] = activation;
@@ -81,7 +122,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
     args.dresidual = dresidual.mutable_data_ptr();
     args.ddelta = second_copy ? ddelta.mutable_data_ptr() : nullptr;
     args.dgain = dgain.mutable_data_ptr();
-    add_rms_norm_backward(args);
+    backward_on(args, sum);
     return {dresidual, ddelta, dgain, {}, {}};
   }
 };
@@ -97,7 +138,7 @@ NormedSum add_rms_norm_composed(const at::Tensor& residual, const at::Tensor& de
 
 NormedSum add_rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
                        double eps, DType activation) {
-  if (!residual.is_cpu()) return add_rms_norm_composed(residual, delta, gain, eps, activation);
+  if (!has_kernels(residual)) return add_rms_norm_composed(residual, delta, gain, eps, activation);
   const variable_list out = AddRmsNormFunction::apply(residual, given(delta), gain, eps,
                                                       static_cast<std::int64_t>(activation));
   if (delta.defined()) return {out[0], out[1]};

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "model/device.h"
+#include "model/device_kernels.h"
 #include "model/kernels/short_conv.h"
 #include "model/tensors.h"
 
@@ -33,14 +35,62 @@ ShortConvForward arguments(const at::Tensor& x, const at::Tensor& weight,
   return args;
 }
 
+DeviceConv device_arguments(const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& cu_seqlens) {
+  DeviceConv args;
+  args.storage = dtype_of(x);
+  args.stream = current_stream(x);
+  args.tokens = x.size(0);
+  args.channels = x.size(1);
+  args.width = static_cast<int>(weight.size(-1));
+  args.cu_seqlens = cu_seqlens.const_data_ptr<std::int64_t>();
+  args.num_sequences = cu_seqlens.numel() - 1;
+  args.x = x.const_data_ptr();
+  args.x_stride = x.stride(0);
+  args.weight = weight.const_data_ptr<float>();
+  return args;
+}
+
+void forward_on(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens,
+                const at::Tensor& y) {
+  if (x.is_cpu()) {
+    ShortConvForward args = arguments(x, weight, cu_seqlens);
+    args.y = y.mutable_data_ptr();
+    return short_conv_forward(args);
+  }
+  DeviceConv args = device_arguments(x, weight, cu_seqlens);
+  args.y = y.mutable_data_ptr();
+  device_kernels().short_conv_forward(args);
+}
+
+void backward_on(const variable_list& saved, const at::Tensor& dy, const at::Tensor& dx,
+                 const at::Tensor& dweight) {
+  if (dy.is_cpu()) {
+    ShortConvBackward args;
+    args.forward = arguments(saved[0], saved[1], saved[2]);
+    args.dy = dy.const_data_ptr();
+    args.dy_stride = dy.stride(0);
+    args.dx = dx.mutable_data_ptr();
+    args.dweight = dweight.mutable_data_ptr();
+    return short_conv_backward(args);
+  }
+  DeviceConv args = device_arguments(saved[0], saved[1], saved[2]);
+  const std::int64_t pieces = (args.tokens + kDeviceConvRows - 1) / kDeviceConvRows;
+  const at::Tensor partial = at::empty({pieces, args.channels, args.width}, dweight.options());
+  args.dy = dy.const_data_ptr();
+  args.dy_stride = dy.stride(0);
+  args.dx = dx.mutable_data_ptr();
+  args.dweight = dweight.mutable_data_ptr<float>();
+  args.partial = partial.mutable_data_ptr<float>();
+  device_kernels().short_conv_backward(args);
+}
+
 struct ShortConvFunction : torch::autograd::Function<ShortConvFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x_in, const at::Tensor& weight,
                             const at::Tensor& cu_seqlens) {
     const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
     const at::Tensor y = at::empty(x.sizes(), x.options());
-    ShortConvForward args = arguments(x, weight, cu_seqlens);
-    args.y = y.mutable_data_ptr();
-    short_conv_forward(args);
+    forward_on(x, weight, cu_seqlens, y);
     ctx->save_for_backward({x, weight, cu_seqlens});
     return y;
   }
@@ -50,13 +100,7 @@ struct ShortConvFunction : torch::autograd::Function<ShortConvFunction> {
     const at::Tensor dy = has_unit_rows(grads[0]) ? grads[0] : grads[0].contiguous();
     const at::Tensor dx = at::empty(dy.sizes(), dy.options());
     const at::Tensor dweight = at::empty_like(saved[1]);
-    ShortConvBackward args;
-    args.forward = arguments(saved[0], saved[1], saved[2]);
-    args.dy = dy.const_data_ptr();
-    args.dy_stride = dy.stride(0);
-    args.dx = dx.mutable_data_ptr();
-    args.dweight = dweight.mutable_data_ptr();
-    short_conv_backward(args);
+    backward_on(saved, dy, dx, dweight);
     return {dx, dweight, {}};
   }
 };
@@ -85,7 +129,8 @@ void advance_window(const at::Tensor& x, std::span<const std::int64_t> cu, at::T
 // token's place in its sequence is smaller than the tap's distance; such terms are masked.
 at::Tensor masked_taps(const at::Tensor& wide, const at::Tensor& weight,
                        const at::Tensor& cu_seqlens) {
-  const auto cu = host_span(cu_seqlens);
+  const at::Tensor cu_host = cu_seqlens.to(at::kCPU);
+  const auto cu = host_span(cu_host);
   const std::int64_t width = weight.size(-1);
   std::vector<std::int64_t> places;
   for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
@@ -115,7 +160,8 @@ at::Tensor short_conv_composed(const at::Tensor& x, const at::Tensor& weight,
 at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& weight,
                                       const at::Tensor& cu_seqlens, at::Tensor& window) {
   // The windows become the first tokens of their sequences.
-  const auto cu = host_span(cu_seqlens);
+  const at::Tensor cu_host = cu_seqlens.to(at::kCPU);
+  const auto cu = host_span(cu_host);
   const std::int64_t past = window.size(1);
   const at::Tensor wide = x.to(window.scalar_type());
   std::vector<at::Tensor> parts;
@@ -139,15 +185,24 @@ at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& wei
 }
 
 at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens) {
-  if (!x.is_cpu()) return short_conv_composed(x, weight, cu_seqlens);
+  if (!has_kernels(x)) return short_conv_composed(x, weight, cu_seqlens);
   return ShortConvFunction::apply(x, weight, cu_seqlens);
 }
 
 at::Tensor short_conv_cached(const at::Tensor& x_in, const at::Tensor& weight,
                              const at::Tensor& cu_seqlens, at::Tensor& window) {
-  if (!x_in.is_cpu()) return short_conv_cached_composed(x_in, weight, cu_seqlens, window);
+  if (!has_kernels(x_in)) return short_conv_cached_composed(x_in, weight, cu_seqlens, window);
   const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
   const at::Tensor y = at::empty(x.sizes(), x.options());
+  if (!x.is_cpu()) {
+    DeviceConv args = device_arguments(x, weight, cu_seqlens);
+    args.y = y.mutable_data_ptr();
+    args.window = window.mutable_data_ptr<float>();
+    args.window_sequence_stride = window.stride(0);
+    args.window_row_stride = window.stride(1);
+    device_kernels().short_conv_forward(args);
+    return y;
+  }
   ShortConvForward args = arguments(x, weight, cu_seqlens);
   args.window = window.const_data_ptr();
   args.window_sequence_stride = window.stride(0);

@@ -11,7 +11,7 @@
 namespace kda::model {
 
 /// x [tokens,C] in the activation dtype, any row stride; weight [C,1,W] f32 (f64), W in 2..4;
-/// cu_seqlens [N+1] i64 on the host. Returns [tokens,C] in the activation dtype. Differentiable
+/// cu_seqlens [N+1] i64 on the device of x. Returns [tokens,C] in the activation dtype. Differentiable
 /// with respect to x and weight.
 at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens);
 
@@ -20,7 +20,7 @@ at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::T
 at::Tensor short_conv_cached(const at::Tensor& x, const at::Tensor& weight,
                              const at::Tensor& cu_seqlens, at::Tensor& window);
 
-/// The same two from torch's operators: on other devices, and a second opinion in the tests.
+/// The same two from torch's operators: f64 on a CUDA device, and a second opinion in the tests.
 at::Tensor short_conv_composed(const at::Tensor& x, const at::Tensor& weight,
                                const at::Tensor& cu_seqlens);
 at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& weight,

@@ -5,6 +5,8 @@
 #include <ATen/ops/silu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/device.h"
+#include "model/device_kernels.h"
 #include "model/kernels/swiglu.h"
 #include "model/linear.h"
 #include "model/tensors.h"
@@ -26,6 +28,29 @@ SwigluForward arguments(const at::Tensor& gate, const at::Tensor& up) {
   return args;
 }
 
+DeviceGlu on_device(const SwigluForward& args, const at::Tensor& gate) {
+  DeviceGlu out;
+  out.storage = args.storage;
+  out.stream = current_stream(gate);
+  out.rows = args.rows;
+  out.width = args.width;
+  out.gate = args.gate;
+  out.up = args.up;
+  out.stride = args.stride;
+  out.y = args.y;
+  return out;
+}
+
+void backward_on(const SwigluBackward& args, const at::Tensor& gate) {
+  if (gate.is_cpu()) return swiglu_backward(args);
+  DeviceGlu out = on_device(args.forward, gate);
+  out.dy = args.dy;
+  out.dgate = args.dgate;
+  out.dup = args.dup;
+  out.d_stride = args.d_stride;
+  device_kernels().glu_backward(out);
+}
+
 struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate_in,
                             const at::Tensor& up_in) {
@@ -36,7 +61,11 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
     const at::Tensor y = at::empty(gate.sizes(), gate.options());
     SwigluForward args = arguments(gate, up);
     args.y = y.mutable_data_ptr();
-    swiglu_forward(args);
+    if (gate.is_cpu()) {
+      swiglu_forward(args);
+    } else {
+      device_kernels().glu_forward(on_device(args, gate));
+    }
     ctx->save_for_backward({gate, up});
     return y;
   }
@@ -55,7 +84,7 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
     args.dgate = dgate.mutable_data_ptr();
     args.dup = dup.mutable_data_ptr();
     args.d_stride = 2 * width;
-    swiglu_backward(args);
+    backward_on(args, saved[0]);
     return {dgate, dup};
   }
 };
@@ -68,7 +97,7 @@ at::Tensor swiglu_composed(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (!gate.is_cpu()) return swiglu_composed(gate, up);
+  if (!has_kernels(gate)) return swiglu_composed(gate, up);
   return SwigluFunction::apply(gate, up);
 }
 

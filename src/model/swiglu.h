@@ -9,7 +9,7 @@ namespace kda::model {
 /// in f32 (f64). Differentiable.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
-/// The same from torch's operators: on other devices, and a second opinion in the tests.
+/// The same from torch's operators: f64 on a CUDA device, and a second opinion in the tests.
 at::Tensor swiglu_composed(const at::Tensor& gate, const at::Tensor& up);
 
 /// Weights of the layer, f32 (f64).
