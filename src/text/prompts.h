@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/language.h"
 #include "text/tokenizer.h"
 
 namespace kda::text {
@@ -22,23 +23,6 @@ namespace kda::text {
 /// Counts up with every change of the wording or of how it becomes tokens. A fine-tuned checkpoint
 /// records it, and evaluation compares.
 inline constexpr int kPromptVersion = 1;
-
-enum class Language : std::uint8_t { kEnglish, kChinese };
-
-/// "en", "zh".
-std::string_view name_of(Language language);
-/// Of "en", "zh" and their usual variants (eng, zh-cn, zho_Hans, ...), whatever the case; nothing
-/// for others.
-std::optional<Language> language_from(std::string_view name);
-
-enum class Direction : std::uint8_t { kEnToZh, kZhToEn };
-
-/// "en2zh", "zh2en".
-std::string_view name_of(Direction direction);
-std::optional<Direction> direction_from(std::string_view name);
-Direction direction_to(Language target);
-Language source_of(Direction direction);
-Language target_of(Direction direction);
 
 /// Every run of line breaks (LF, CR, VT, FF, NEL, U+2028, U+2029) becomes one space; spaces and
 /// tabs at both ends go. Anything else stays.
