@@ -107,6 +107,30 @@ struct DeviceGlu {
   std::int64_t d_stride = 0;
 };
 
+/// Most sources of one attention over depth.
+inline constexpr int kDeviceMaxSources = 64;
+
+/// Attention over depth. See model/attn_res.h.
+struct DeviceAttnRes {
+  DType storage = DType::kBF16;  ///< of all sources
+  void* stream = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t width = 0;
+  int count = 0;  ///< M
+  float eps = 0;
+  const void* sources[kDeviceMaxSources] = {};  ///< [rows,width] each
+  const float* gain = nullptr;                  ///< [width]
+  const float* query = nullptr;                 ///< [width]
+  float* logits = nullptr;                      ///< [rows,M], out; backward: in
+  float* scales = nullptr;                      ///< [rows,M], out; backward: in
+  float* h = nullptr;                           ///< out, [rows,width]
+
+  const float* dh = nullptr;               ///< [rows,width]
+  void* dsources[kDeviceMaxSources] = {};  ///< out, as the sources
+  float* pulled = nullptr;                 ///< out, [width]: sum over rows and i of ds_i k_i
+  float* partial = nullptr;                ///< [kDevicePartialRows,width]
+};
+
 /// Softmax cross entropy over rows of f32 logits. See model/cross_entropy.h.
 struct DeviceCrossEntropy {
   void* stream = nullptr;
@@ -129,6 +153,8 @@ struct DeviceKernels {
   void (*glu_forward)(const DeviceGlu&);
   void (*glu_backward)(const DeviceGlu&);
   void (*cross_entropy_rows)(const DeviceCrossEntropy&);
+  void (*attn_res_forward)(const DeviceAttnRes&);
+  void (*attn_res_backward)(const DeviceAttnRes&);
 };
 
 /// Loads the library at the first call. Throws kUnsupported when it is not there (a build without

@@ -14,5 +14,7 @@ void gated_norm_backward(const DeviceGatedNorm& args);
 void glu_forward(const DeviceGlu& args);
 void glu_backward(const DeviceGlu& args);
 void cross_entropy_rows(const DeviceCrossEntropy& args);
+void attn_res_forward(const DeviceAttnRes& args);
+void attn_res_backward(const DeviceAttnRes& args);
 
 }  // namespace kda::model::device

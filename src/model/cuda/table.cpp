@@ -9,7 +9,8 @@ __attribute__((visibility("default"))) const kda::model::DeviceKernels* kda_mode
   static const kda::model::DeviceKernels kernels{
       device::short_conv_forward, device::short_conv_backward, device::rms_norm_forward,
       device::rms_norm_backward,  device::gated_norm_forward,  device::gated_norm_backward,
-      device::glu_forward,        device::glu_backward,        device::cross_entropy_rows};
+      device::glu_forward,        device::glu_backward,        device::cross_entropy_rows,
+      device::attn_res_forward,   device::attn_res_backward};
   return &kernels;
 }
 
