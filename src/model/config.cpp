@@ -12,7 +12,6 @@
 namespace kda::model {
 namespace {
 
-constexpr const char* kModelType = "kda";
 constexpr std::int64_t kMaxWidth = std::int64_t{1} << 20;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& expected,
@@ -27,12 +26,61 @@ void check_range(const char* field, std::int64_t value, std::int64_t min, std::i
          std::to_string(value));
 }
 
-io::Json id_or_null(std::int64_t id) { return id < 0 ? io::Json(nullptr) : io::Json(id); }
+void check_number(const char* field, double value, double above, double at_most) {
+  if (value > above && value <= at_most) return;
+  refuse(field, "a number in (" + std::to_string(above) + ", " + std::to_string(at_most) + "]",
+         std::to_string(value));
+}
 
-void read_id(io::ConfigReader& reader, const char* key, std::int64_t& id) {
-  const io::Json* value = reader.raw(key);
-  if (value == nullptr || value->is_null()) return;
-  id = reader.require_int(key, 0);
+void check_mla(const MlaConfig& mla) {
+  check_range("mla_config.num_heads", mla.num_heads, 1, 4096);
+  check_range("mla_config.q_lora_rank", mla.q_lora_rank, 0, kMaxWidth);
+  check_range("mla_config.kv_lora_rank", mla.kv_lora_rank, 1, kMaxWidth);
+  check_range("mla_config.qk_nope_head_dim", mla.qk_nope_head_dim, 1, 4096);
+  check_range("mla_config.qk_rope_head_dim", mla.qk_rope_head_dim, 0, 4096);
+  if (mla.qk_rope_head_dim % 2 != 0) {
+    refuse("mla_config.qk_rope_head_dim", "an even number", std::to_string(mla.qk_rope_head_dim));
+  }
+  check_range("mla_config.v_head_dim", mla.v_head_dim, 1, 4096);
+  check_number("mla_config.latent_norm_eps", mla.latent_norm_eps, 0.0, 1.0);
+}
+
+void check_moe(const MoeConfig& moe) {
+  check_range("moe_config.num_experts", moe.num_experts, 1, 65536);
+  check_range("moe_config.num_groups", moe.num_groups, 1, moe.num_experts);
+  if (moe.num_experts % moe.num_groups != 0) {
+    refuse("moe_config.num_groups", "a divisor of num_experts " + std::to_string(moe.num_experts),
+           std::to_string(moe.num_groups));
+  }
+  check_range("moe_config.topk_groups", moe.topk_groups, 1, moe.num_groups);
+  // Only experts of the chosen groups can be reached.
+  check_range("moe_config.num_experts_per_token", moe.num_experts_per_token, 1,
+              moe.num_experts / moe.num_groups * moe.topk_groups);
+  check_range("moe_config.num_shared_experts", moe.num_shared_experts, 0, 4096);
+  check_range("moe_config.intermediate_size", moe.intermediate_size, 1, kMaxWidth);
+  check_range("moe_config.latent_size", moe.latent_size, 0, kMaxWidth);
+  if (moe.latent_norm && moe.latent_size == 0) {
+    refuse("moe_config.latent_norm", "false where latent_size is 0", "true");
+  }
+  check_number("moe_config.routed_scaling_factor", moe.routed_scaling_factor, 0.0, 1e6);
+}
+
+void check_layer_kinds(const KDAConfig& c) {
+  check_range("linear_attn_config.full_attn_period", c.full_attn_period, 0, 4096);
+  if (c.full_attn_period > 0 && !c.full_attn_layers.empty()) {
+    refuse("linear_attn_config.full_attn_layers", "none beside full_attn_period", "both");
+  }
+  std::int64_t before = 0;
+  for (const std::int64_t layer : c.full_attn_layers) {
+    check_range("linear_attn_config.full_attn_layers", layer, before + 1, c.num_layers);
+    before = layer;
+  }
+  if (c.num_mla_layers() > 0) {
+    check_mla(c.mla);
+  } else if (c.mla != MlaConfig{}) {
+    refuse("mla_config", "none where no layer is MLA (linear_attn_config.full_attn_period 0)",
+           "one");
+  }
 }
 
 }  // namespace
@@ -60,6 +108,16 @@ void KDAConfig::validate() const {
   if (chunk != 16 && chunk != 32 && chunk != 64 && chunk != 128) {
     refuse("linear_attn_config.chunk_size", "16, 32, 64 or 128", std::to_string(chunk));
   }
+  check_layer_kinds(*this);
+  if (moe.enabled()) {
+    check_moe(moe);
+  } else if (moe != MoeConfig{}) {
+    refuse("moe_config.num_experts", "an integer in [1, 65536]", std::to_string(moe.num_experts));
+  }
+  check_range("first_k_dense_replace", first_dense_layers, 0, moe.enabled() ? num_layers : 0);
+  check_number("activation_situ_beta", activation.situ_beta, 0.0, 1e6);
+  check_number("activation_situ_linear_beta", activation.situ_linear_beta, 0.0, 1e6);
+  check_range("attn_res.block_size", attn_res.block_size, 0, num_layers);
   if (!(norm_eps > 0.0 && norm_eps < 1.0)) {
     refuse("rms_norm_eps", "a number in (0, 1)", std::to_string(norm_eps));
   }
@@ -77,82 +135,97 @@ void KDAConfig::validate() const {
   check_range("max_position_embeddings", max_seq_len, 1, std::int64_t{1} << 40);
 }
 
-std::string KDAConfig::to_json() const {
-  io::Json attention;
-  attention["num_heads"] = num_heads;
-  attention["num_v_heads"] = num_v_heads;
-  attention["head_k_dim"] = head_k_dim;
-  attention["head_v_dim"] = head_v_dim;
-  attention["short_conv_kernel_size"] = conv_size;
-  attention["gate_lower_bound"] =
-      gate_lower_bound ? io::Json(*gate_lower_bound) : io::Json(nullptr);
-  attention["use_full_rank_gate"] = full_rank_gate;
-  attention["gate_low_rank"] = gate_low_rank;
-  attention["allow_neg_eigval"] = allow_neg_eigval;
-  attention["chunk_size"] = chunk;
-  io::Json top;
-  top["architectures"] = {"KDAForCausalLM"};
-  top["model_type"] = kModelType;
-  top["vocab_size"] = vocab_size;
-  top["hidden_size"] = hidden_size;
-  top["num_hidden_layers"] = num_layers;
-  top["intermediate_size"] = intermediate_size;
-  top["linear_attn_config"] = attention;
-  top["rms_norm_eps"] = norm_eps;
-  top["initializer_range"] = initializer_range;
-  top["tie_word_embeddings"] = tie_embeddings;
-  top["bos_token_id"] = id_or_null(bos_id);
-  top["eos_token_id"] = id_or_null(eos_id);
-  top["pad_token_id"] = id_or_null(pad_id);
-  top["max_position_embeddings"] = max_seq_len;
-  return top.dump(2) + "\n";
+bool KDAConfig::is_mla(std::int64_t layer) const {
+  if (full_attn_period > 0) {
+    return (layer + 1) % full_attn_period == 0 || layer + 1 == num_layers;
+  }
+  return std::binary_search(full_attn_layers.begin(), full_attn_layers.end(), layer + 1);
 }
 
-KDAConfig KDAConfig::from_json(const std::string& text) {
-  const io::Json json = io::parse_json(text, "config");
-  io::ConfigReader top(json, "config");
-  const std::string type = top.require_string("model_type");
-  if (type != kModelType) {
-    top.fail("model_type", "expected \"kda\", got \"" + type + "\"");
-  }
-  KDAConfig c;
-  std::vector<std::string> architectures;
-  top.read_strings("architectures", architectures);
-  c.vocab_size = top.require_int("vocab_size");
-  c.hidden_size = top.require_int("hidden_size");
-  c.num_layers = top.require_int("num_hidden_layers");
-  c.intermediate_size = top.require_int("intermediate_size");
-  top.read_number("rms_norm_eps", c.norm_eps);
-  top.read_number("initializer_range", c.initializer_range);
-  c.tie_embeddings = top.require_bool("tie_word_embeddings");
-  read_id(top, "bos_token_id", c.bos_id);
-  read_id(top, "eos_token_id", c.eos_id);
-  read_id(top, "pad_token_id", c.pad_id);
-  top.read_int("max_position_embeddings", c.max_seq_len);
+std::int64_t KDAConfig::num_mla_layers() const {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < num_layers; ++i)
+    count += is_mla(i) ? 1 : 0;
+  return count;
+}
 
-  io::ConfigReader attention = top.object("linear_attn_config");
-  c.num_heads = attention.require_int("num_heads");
-  c.num_v_heads = c.num_heads;
-  attention.read_int("num_v_heads", c.num_v_heads);
-  c.head_k_dim = attention.require_int("head_k_dim");
-  c.head_v_dim = c.head_k_dim;
-  attention.read_int("head_v_dim", c.head_v_dim);
-  attention.read_int("short_conv_kernel_size", c.conv_size);
-  // Required, like every key whose absence would mean another model.
-  const io::Json* bound = attention.raw("gate_lower_bound");
-  if (bound == nullptr) attention.fail("gate_lower_bound", "required: a number, or null");
-  c.gate_lower_bound.reset();
-  if (!bound->is_null()) c.gate_lower_bound = attention.require_number("gate_lower_bound");
-  c.full_rank_gate = attention.require_bool("use_full_rank_gate");
-  c.gate_low_rank = c.head_k_dim;
-  attention.read_int("gate_low_rank", c.gate_low_rank);
-  attention.read_bool("allow_neg_eigval", c.allow_neg_eigval);
-  attention.read_int("chunk_size", c.chunk);
-  attention.finish();
-  top.finish();
-  c.validate();
+std::int64_t KDAConfig::num_moe_layers() const {
+  return moe.enabled() ? std::max<std::int64_t>(0, num_layers - first_dense_layers) : 0;
+}
+
+bool KDAConfig::is_plain() const {
+  return full_attn_period == 0 && full_attn_layers.empty() && mla == MlaConfig{} &&
+         moe == MoeConfig{} && first_dense_layers == 0 && activation == Activation{} &&
+         attn_res == AttnResConfig{};
+}
+
+namespace {
+
+// What the K3-like presets share: d and the widths of the heads decide the rest.
+KDAConfig k3_base(std::int64_t hidden_size, std::int64_t num_heads, std::int64_t head_dim) {
+  KDAConfig c;
+  c.hidden_size = hidden_size;
+  c.num_heads = num_heads;
+  c.num_v_heads = num_heads;
+  c.head_k_dim = head_dim;
+  c.head_v_dim = head_dim;
+  c.gate_low_rank = head_dim;
+  c.full_attn_period = 4;
+  c.mla.num_heads = num_heads;
+  c.mla.qk_nope_head_dim = head_dim;
+  c.mla.v_head_dim = head_dim;
+  c.moe.latent_size = hidden_size / 2;
+  c.moe.latent_norm = true;
+  c.moe.num_experts_per_token = 2;
+  c.moe.num_shared_experts = 2;
+  c.activation.kind = ActivationKind::kSitu;
   return c;
 }
+
+// Dense layers, where a user asks for some, do as many products as the experts of a token.
+void match_dense_width(KDAConfig& c) {
+  c.intermediate_size =
+      (c.moe.num_experts_per_token + c.moe.num_shared_experts) * c.moe.intermediate_size;
+}
+
+KDAConfig k3_tiny() {
+  KDAConfig c = k3_base(64, 2, 16);
+  c.vocab_size = 256;
+  c.num_layers = 4;
+  c.mla.kv_lora_rank = 16;
+  c.moe.num_experts = 4;
+  c.moe.intermediate_size = 32;
+  c.chunk = 32;
+  c.max_seq_len = 256;
+  match_dense_width(c);
+  return c;
+}
+
+KDAConfig k3_toy() {
+  KDAConfig c = k3_base(256, 8, 16);
+  c.vocab_size = 8192;
+  c.num_layers = 4;
+  c.mla.kv_lora_rank = 32;
+  c.moe.num_experts = 16;
+  c.moe.intermediate_size = 160;
+  c.max_seq_len = 1024;
+  match_dense_width(c);
+  return c;
+}
+
+KDAConfig k3_half_billion() {
+  KDAConfig c = k3_base(768, 12, 64);
+  c.vocab_size = 64000;
+  c.num_layers = 24;
+  c.mla.kv_lora_rank = 192;
+  c.moe.num_experts = 16;
+  c.moe.intermediate_size = 512;
+  c.max_seq_len = 4096;
+  match_dense_width(c);
+  return c;
+}
+
+}  // namespace
 
 KDAConfig KDAConfig::preset(const std::string& name) {
   KDAConfig c;
@@ -181,6 +254,12 @@ KDAConfig KDAConfig::preset(const std::string& name) {
     c.gate_low_rank = 64;
     c.tie_embeddings = false;
     c.max_seq_len = 1024;
+  } else if (name == "k3-tiny") {
+    c = k3_tiny();
+  } else if (name == "k3-toy") {
+    c = k3_toy();
+  } else if (name == "k3-0.5b") {
+    c = k3_half_billion();
   } else {
     std::string known;
     for (const std::string& preset : preset_names())
@@ -191,7 +270,11 @@ KDAConfig KDAConfig::preset(const std::string& name) {
   return c;
 }
 
-std::vector<std::string> KDAConfig::preset_names() { return {"tiny", "toy"}; }
+std::vector<std::string> KDAConfig::preset_names() {
+  return {"tiny", "toy", "k3-tiny", "k3-toy", "k3-0.5b"};
+}
+
+KDAConfig K3Config::preset(const std::string& name) { return KDAConfig::preset("k3-" + name); }
 
 KDAConfig load_config(const std::string& path) {
   const std::string text = io::read_file(path);

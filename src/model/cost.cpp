@@ -24,6 +24,29 @@ std::int64_t attention_matrices(const KDAConfig& c) {
   return count + c.v_width() * c.hidden_size;
 }
 
+// The same of one MLA layer: query path, latent, its expansion, output gate, output.
+std::int64_t mla_matrices(const KDAConfig& c) {
+  const MlaConfig& m = c.mla;
+  const std::int64_t q_rows = m.num_heads * m.qk_head_dim();
+  std::int64_t count =
+      m.q_lora_rank > 0 ? m.q_lora_rank * (c.hidden_size + q_rows) : q_rows * c.hidden_size;
+  count += c.hidden_size * m.cache_width();
+  count += m.kv_lora_rank * m.num_heads * (m.qk_nope_head_dim + m.v_head_dim);
+  return count + (m.output_gate ? 2 : 1) * m.v_width() * c.hidden_size;
+}
+
+// Weights of a mixture of experts with `experts` routed experts: all of them, or a token's.
+std::int64_t moe_matrices(const KDAConfig& c, std::int64_t experts) {
+  const MoeConfig& m = c.moe;
+  std::int64_t count = m.num_experts * c.hidden_size;  // router
+  count += 3 * c.hidden_size * m.shared_width();
+  count += 3 * m.expert_input(c.hidden_size) * m.intermediate_size * experts;
+  return count + 2 * c.hidden_size * m.latent_size;
+}
+
+std::int64_t num_dense_layers(const KDAConfig& c) { return c.num_layers - c.num_moe_layers(); }
+std::int64_t num_kda_layers(const KDAConfig& c) { return c.num_layers - c.num_mla_layers(); }
+
 }  // namespace
 
 ParameterCount count_parameters(const KDAConfig& c) {
@@ -32,9 +55,17 @@ ParameterCount count_parameters(const KDAConfig& c) {
   count.head = c.tie_embeddings ? 0 : c.vocab_size * c.hidden_size;
   const std::int64_t conv = (2 * c.k_width() + c.v_width()) * c.conv_size;
   const std::int64_t gate = c.num_v_heads + c.decay_width();
-  count.attention = c.num_layers * (attention_matrices(c) + conv + gate + c.head_v_dim);
-  count.feed_forward = c.num_layers * 3 * c.hidden_size * c.intermediate_size;
+  count.attention = num_kda_layers(c) * (attention_matrices(c) + conv + gate + c.head_v_dim);
+  count.attention +=
+      c.num_mla_layers() * (mla_matrices(c) + c.mla.kv_lora_rank + c.mla.q_lora_rank);
+  count.feed_forward = num_dense_layers(c) * 3 * c.hidden_size * c.intermediate_size;
+  const std::int64_t latent_norm = c.moe.latent_norm ? c.moe.latent_size : 0;
+  count.feed_forward += c.num_moe_layers() * (moe_matrices(c, c.moe.num_experts) + latent_norm);
+  const std::int64_t unused_experts = c.moe.num_experts - c.moe.num_experts_per_token;
+  count.inactive = c.num_moe_layers() * 3 * c.moe.expert_input(c.hidden_size) *
+                   c.moe.intermediate_size * unused_experts;
   count.norms = (2 * c.num_layers + 1) * c.hidden_size;
+  if (c.attn_res.enabled()) count.attn_res = 2 * (2 * c.num_layers + 1) * c.hidden_size;
   return count;
 }
 

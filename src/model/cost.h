@@ -14,7 +14,12 @@ struct ParameterCount {
   std::int64_t attention = 0;
   std::int64_t feed_forward = 0;
   std::int64_t norms = 0;
-  std::int64_t total() const { return embedding + head + attention + feed_forward + norms; }
+  std::int64_t attn_res = 0;  ///< gains and pseudo-queries of the attention residuals
+  std::int64_t inactive = 0;  ///< part of feed_forward: routed experts that a token does not use
+  std::int64_t total() const {
+    return embedding + head + attention + feed_forward + norms + attn_res;
+  }
+  std::int64_t active() const { return total() - inactive; }
 };
 
 ParameterCount count_parameters(const KDAConfig& config);
