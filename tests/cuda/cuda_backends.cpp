@@ -31,6 +31,10 @@ class CudaMemory : public DeviceMemory {
   void download(void* host, const void* device, std::size_t bytes) override {
     copy(host, device, bytes, cudaMemcpyDeviceToHost);
   }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    auto* stream = static_cast<cudaStream_t>(this->stream());
+    check(cudaMemsetAsync(device, value, bytes, stream), "cudaMemsetAsync");
+  }
   void* stream() override {
     if (stream_ == nullptr) {
       check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");

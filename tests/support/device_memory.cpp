@@ -23,6 +23,9 @@ class HostMemory final : public DeviceMemory {
   void download(void* host, const void* device, std::size_t bytes) override {
     std::memcpy(host, device, bytes);
   }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    std::memset(device, value, bytes);
+  }
 };
 
 }  // namespace

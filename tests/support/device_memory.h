@@ -19,6 +19,8 @@ class DeviceMemory {
   // Both wait for the stream's earlier work and return when the copy is done.
   virtual void upload(void* device, const void* host, std::size_t bytes) = 0;
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
+  // Every byte gets this value; in the order of the stream.
+  virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   // Context::stream of the calls.
   virtual void* stream() { return nullptr; }
 };

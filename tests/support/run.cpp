@@ -7,6 +7,9 @@
 namespace kda::test {
 namespace {
 
+constexpr std::size_t kWorkspaceGuardBytes = 512;  // a multiple of kWorkspaceAlignment
+constexpr unsigned char kPoison = 0xff;            // NaN in every floating type
+
 // An uploaded copy of `values`, absent where they are.
 DeviceTensor input(const TestBackend& backend, const HostTensor& values, DType dtype,
                    Layout layout) {
@@ -52,17 +55,28 @@ class OutputSet {
 template <typename Params>
 void call(const TestBackend& backend, const Params& params, const RunOptions& options,
           void (*op)(const Params&, const Context&),
-          std::size_t (*workspace_bytes)(const Params&, const Context&), RunResult* result) {
+          std::size_t (*workspace_bytes)(const Params&, const Context&), RunResult* result,
+          std::size_t* asked = nullptr) {
   Context context;
   context.backend = backend.backend;
   context.stream = backend.memory->stream();
   const std::size_t bytes = options.give_workspace ? workspace_bytes(params, context) : 0;
+  if (asked != nullptr) *asked = bytes;
   const GuardedWorkspace workspace(*backend.memory, bytes);
   context.workspace = workspace.get();
   context.workspace.bytes -= std::min(bytes, options.workspace_shortfall);
   op(params, context);
   const std::string damage = workspace.damage();
   if (!damage.empty()) result->faults.push_back("workspace: " + damage);
+}
+
+// Bytes of the factors that the backend can keep for this case.
+std::size_t kept_bytes_of(const TestBackend& backend, const Case& c, const OperatorInputs& in) {
+  Dims dims;
+  dims.B = c.B, dims.T = c.T, dims.N = c.N();
+  dims.H = c.H, dims.HV = c.HV, dims.K = c.K, dims.V = c.V;
+  return static_cast<std::size_t>(num_state_blocks(in)) *
+         chunk_kept_bytes_per_block(dims, backend.io, in.q.space);
 }
 
 ChunkForwardParams forward_params(const Case& c, const OperatorInputs& in, DType accum, DType io,
@@ -172,14 +186,37 @@ std::string DeviceInputs::changed() const {
   return names;
 }
 
-GuardedWorkspace::GuardedWorkspace(DeviceMemory& memory, std::size_t bytes) : size_(bytes) {
+GuardedWorkspace::GuardedWorkspace(DeviceMemory& memory, std::size_t bytes)
+    : memory_(&memory), size_(bytes) {
   if (bytes == 0) return;
-  const auto words = static_cast<std::int64_t>((bytes + 3) / 4);
-  bytes_ = DeviceTensor(memory, DType::kF32, {words}, Layout::kContiguous);
+  const std::size_t all = bytes + 2 * kWorkspaceGuardBytes;
+  allocation_ =
+      std::shared_ptr<void>(memory.allocate(all), [&memory](void* data) { memory.release(data); });
+  memory.fill(allocation_.get(), kPoison, all);
 }
 
 Workspace GuardedWorkspace::get() const {
-  return size_ == 0 ? Workspace{} : Workspace{bytes_.view().data, size_};
+  if (size_ == 0) return {};
+  return {static_cast<unsigned char*>(allocation_.get()) + kWorkspaceGuardBytes, size_};
+}
+
+void GuardedWorkspace::poison() {
+  if (size_ > 0) memory_->fill(get().data, kPoison, size_);
+}
+
+std::string GuardedWorkspace::damage() const {
+  if (size_ == 0) return {};
+  std::vector<unsigned char> guard(kWorkspaceGuardBytes);
+  for (const std::size_t start : {std::size_t{0}, kWorkspaceGuardBytes + size_}) {
+    memory_->download(guard.data(), static_cast<unsigned char*>(allocation_.get()) + start,
+                      guard.size());
+    const auto at = std::find_if(guard.begin(), guard.end(), [](auto x) { return x != kPoison; });
+    if (at == guard.end()) continue;
+    const auto byte = static_cast<std::ptrdiff_t>(start) + (at - guard.begin()) -
+                      static_cast<std::ptrdiff_t>(kWorkspaceGuardBytes);
+    return "byte " + std::to_string(byte) + " of " + std::to_string(size_) + " was written";
+  }
+  return {};
 }
 
 RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& data,
@@ -188,18 +225,25 @@ RunResult run_chunk(const TestBackend& backend, const Case& c, const CaseData& d
   const DType accum = dtypes_of(c, backend.io).params;
   const DeviceInputs inputs(backend, c, data);
   OutputSet out(backend, c);
+  if (options.keep_factors) {
+    result.kept_bytes = kept_bytes_of(backend, c, inputs.operator_inputs(c));
+  }
+  GuardedWorkspace kept(*backend.memory, result.kept_bytes);
   result.unsupported = refusal_of([&] {
     if (options.forward) {
-      const ChunkForwardParams p =
-          forward_params(c, inputs.operator_inputs(c), accum, backend.io, &out);
+      ChunkForwardParams p = forward_params(c, inputs.operator_inputs(c), accum, backend.io, &out);
+      p.kept = kept.get();
       call(backend, p, options, chunk_forward, chunk_forward_workspace_bytes, &result);
     }
     if (options.backward) {
-      const ChunkBackwardParams p =
-          backward_params(c, inputs, backend.io, options.only_gradient, &out);
-      call(backend, p, options, chunk_backward, chunk_backward_workspace_bytes, &result);
+      if (options.spoil_kept_factors) kept.poison();
+      ChunkBackwardParams p = backward_params(c, inputs, backend.io, options.only_gradient, &out);
+      p.kept = kept.get();
+      call(backend, p, options, chunk_backward, chunk_backward_workspace_bytes, &result,
+           &result.backward_workspace);
     }
   });
+  if (!kept.damage().empty()) result.faults.push_back("kept factors: " + kept.damage());
   if (!result.unsupported.empty()) return result;
   out.collect(&result, options.keep_bits);
   const std::string changed = inputs.changed();

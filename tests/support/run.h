@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,23 +26,29 @@ struct DeviceInputs {
   std::string changed() const;
 };
 
-// Scratch memory of exactly the size that a call asked for, filled with NaN, guarded.
+// Scratch memory of exactly the size that a call asked for, filled with NaN, guarded. It can be
+// gigabytes large, so only the guards ever visit the host.
 class GuardedWorkspace {
  public:
   GuardedWorkspace(DeviceMemory& memory, std::size_t bytes);
   Workspace get() const;
-  std::string damage() const { return bytes_.damage(); }
+  void poison();  // NaN again
+  // What was written past either end; empty = nothing.
+  std::string damage() const;
 
  private:
-  DeviceTensor bytes_;
-  std::size_t size_ = 0;
+  DeviceMemory* memory_;
+  std::shared_ptr<void> allocation_;  // guard, workspace, guard
+  std::size_t size_;
 };
 
 struct RunResult {
   Outputs values;
   std::map<Quantity, std::vector<unsigned char>> bits;
-  std::vector<std::string> faults;  // writes outside of outputs, changed inputs
-  std::string unsupported;          // the refusal's text; then there are no values
+  std::vector<std::string> faults;     // writes outside of outputs, changed inputs
+  std::size_t kept_bytes = 0;          // what the forward kept (RunOptions::keep_factors)
+  std::size_t backward_workspace = 0;  // bytes that the backward asked for
+  std::string unsupported;             // the refusal's text; then there are no values
 };
 
 struct RunOptions {
@@ -50,6 +57,8 @@ struct RunOptions {
   bool give_workspace = true;           // false: host backends allocate
   std::size_t workspace_shortfall = 0;  // bytes less than the call asked for
   bool keep_bits = false;
+  bool keep_factors = false;                // hand the forward's factors to the backward
+  bool spoil_kept_factors = false;          // and overwrite them in between
   std::optional<Quantity> only_gradient{};  // ask the backward for this one alone
 };
 
