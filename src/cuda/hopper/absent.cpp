@@ -1,4 +1,4 @@
-// Takes the place of forward.cu in builds without sm_90a among their architectures.
+// Takes the place of scan.cu and local.cu in builds without sm_90a among their architectures.
 #include "cuda/hopper/scan.h"
 #include "kda/error.h"
 
@@ -10,6 +10,10 @@ void launch_forward(const ChunkArgs&, void*) {
 
 void launch_reverse(const ChunkArgs&, void*) {
   throw Error(ErrorCode::kInternal, "hopper reverse scan: not in this build");
+}
+
+void launch_local(const ChunkArgs&, void*) {
+  throw Error(ErrorCode::kInternal, "hopper local backward: not in this build");
 }
 
 DeviceSupport device_support() { return {}; }

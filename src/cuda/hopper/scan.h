@@ -25,6 +25,9 @@ void launch_forward(const ChunkArgs& args, void* stream);
 // Reads args.shape, map, in, d_o, d_final_state; writes x, d_states and, where they are there, dv
 // and d_initial_state.
 void launch_reverse(const ChunkArgs& args, void* stream);
+// The chunk-local part of the backward. Reads args.shape, map, in, h, d_o, d_states, x; writes dq
+// and dk, or their shares per value head, dg, dbeta and the shares of the parameters' gradients.
+void launch_local(const ChunkArgs& args, void* stream);
 
 // What the device code of this build and the current device can do.
 struct DeviceSupport {

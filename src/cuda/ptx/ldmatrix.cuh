@@ -20,6 +20,13 @@ __device__ inline void ldmatrix_trans(std::uint32_t (&d)[4], std::uint32_t addre
                : "memory");
 }
 
+// The reverse of ldmatrix (sm_90).
+__device__ inline void stmatrix(std::uint32_t address, const std::uint32_t (&d)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+               "r"(d[0]), "r"(d[1]), "r"(d[2]), "r"(d[3])
+               : "memory");
+}
+
 // The reverse of ldmatrix_trans: elements (2c, 2c+1; r) become rows (sm_90).
 __device__ inline void stmatrix_trans(std::uint32_t address, const std::uint32_t (&d)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),

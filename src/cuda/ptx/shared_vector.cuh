@@ -5,6 +5,11 @@
 
 namespace kda::cuda::ptx {
 
+__device__ inline float load_shared_f(std::uint32_t address) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+  return x;
+}
 __device__ inline float2 load_shared_f2(std::uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));

@@ -25,4 +25,9 @@ __device__ inline void warpgroup_sync(std::uint32_t id) {
   asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
 }
 
+// Barrier of the first `threads` threads that come to it.
+__device__ inline void named_sync(std::uint32_t id, std::uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 }  // namespace kda::cuda::ptx

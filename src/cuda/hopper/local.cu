@@ -1,0 +1,17 @@
+#include <algorithm>
+
+#include "cuda/hopper/local.cuh"
+#include "cuda/hopper/scan.h"
+#include "cuda/launch/check.cuh"
+
+namespace kda::cuda::hopper {
+
+void launch_local(const ChunkArgs& args, void* stream) {
+  const std::int64_t items = args.map.num_chunks * args.shape.HV;
+  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
+  auto* kernel = args.dq_part != nullptr ? local_kernel<true> : local_kernel<false>;
+  launch("hopper local", kernel, std::min(items, sms), LocalLayout::kThreads,
+         LocalLayout::kSmemBytes, stream, args, items);
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,50 @@
+// Chunk-local part of the backward for sm_90a, K = V = 128, bounded gates: from raw bf16 q, k, v,
+// g, beta, d_o, the states at chunk starts, their gradients at chunk ends and X (of the reverse
+// scan) to dq, dk, dg, dbeta and the shares of d a_log and d dt_bias. Nothing else is read.
+//
+// Grid: persistent blocks, at most one per multiprocessor, over (chunk, value head).
+// Block: two main warpgroups, one prep warpgroup, one load warpgroup (local_layout.cuh).
+#pragma once
+
+#include "cuda/hopper/local_load.cuh"
+#include "cuda/hopper/local_main.cuh"
+#include "cuda/hopper/local_prep.cuh"
+
+namespace kda::cuda::hopper {
+
+template <bool kGrouped>
+__global__ void __launch_bounds__(LocalLayout::kThreads, 1)
+    local_kernel(const __grid_constant__ ChunkArgs args, std::int64_t num_items) {
+  using L = LocalLayout;
+  extern __shared__ __align__(1024) char shared[];
+  const std::uint32_t smem = smem_address(shared);
+  const int lane = threadIdx.x % 32;
+  const int group = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 128, 0);
+  const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32 % 4, 0);
+  if (threadIdx.x == 0) {
+    constexpr int kLoaders = 128;
+    for (int set = 0; set < 2; ++set) {
+      ptx::mbarrier_init(local_barrier(smem, L::kRawLoaded + set), kLoaders);
+      ptx::mbarrier_init(local_barrier(smem, L::kSetReady + set), 4);
+      ptx::mbarrier_init(local_barrier(smem, L::kSetFree + set), L::kMainWarps);
+    }
+    for (int barrier = L::kStatesLoaded; barrier <= L::kDotReady; ++barrier)
+      ptx::mbarrier_init(local_barrier(smem, barrier), kLoaders);
+    for (int barrier = L::kTilesFree; barrier < L::kNumBarriers; ++barrier)
+      ptx::mbarrier_init(local_barrier(smem, barrier), L::kMainWarps);
+    ptx::mbarrier_init_fence();
+  }
+  __syncthreads();  // barriers before their users
+  if (group < 2) {
+    ptx::take_registers<L::kMainRegs>();
+    local_main_role<kGrouped>(args, smem, group, warp, lane, num_items);
+  } else if (group == 2) {
+    ptx::keep_registers<L::kPrepRegs>();
+    local_prep_role(args, smem, warp, lane, num_items);
+  } else {
+    ptx::keep_registers<L::kLoadRegs>();
+    local_load_role(args, smem, 32 * warp + lane, num_items);
+  }
+}
+
+}  // namespace kda::cuda::hopper

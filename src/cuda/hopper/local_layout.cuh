@@ -1,0 +1,91 @@
+// Shared memory of the chunk-local backward and who waits for what.
+//
+// Everything large lies in tiles of 64 x 64 16-bit elements: rows of 128 bytes, 16-byte pieces at
+// piece ^ (row & 7), the 128-byte swizzle of wgmma. A block works on one (64-token chunk, value
+// head) after another; q, k, g of the next one are loaded and turned into factors meanwhile, so
+// those tiles exist twice; the others are loaded again as soon as their last product is done.
+#pragma once
+
+#include "cuda/hopper/layout.cuh"
+#include "cuda/tile/chunk.cuh"
+
+namespace kda::cuda::hopper {
+
+struct LocalLayout {
+  static constexpr int kThreads = 512;  // warpgroups: two main, prep, load
+  static constexpr int kMainRegs = 192;
+  static constexpr int kPrepRegs = 96;
+  static constexpr int kLoadRegs = 32;
+  static constexpr int kMainWarps = 8;
+
+  static constexpr int kD = 128;
+  static constexpr int kTile = 64 * kRowBytes;
+  // [channel half][value half] of the states at the chunk's start and their gradients at its end.
+  static constexpr int kStates = 0;
+  static constexpr int kGradients = 4 * kTile;
+  // Per value half: d_o, X, and v, in whose place come Y, U and at last dN (half 0) and P (half 1).
+  static constexpr int kOut = 8 * kTile;
+  static constexpr int kX = 10 * kTile;
+  static constexpr int kValues = 12 * kTile;
+  static constexpr int kInverse = 14 * kTile;  // A; at last diag(beta) P
+  // Two sets of factors per channel half: raw q, k, g and in their place q 2^l, k 2^l, k 2^-l.
+  static constexpr int kSets = 15 * kTile;
+  static constexpr int kQueries = 0;
+  static constexpr int kKeys = 2 * kTile;
+  static constexpr int kColumns = 4 * kTile;
+  static constexpr int kSetBytes = 6 * kTile;
+
+  // Per set: 2^(A_J - A_(J-1)) as bf16 (exact), 2^(end - A_3), beta, 1/|k| and 1/|q| of the rows.
+  static constexpr int kTables = kSets + 2 * kSetBytes;
+  static constexpr int kChain = 0;
+  static constexpr int kEnd = kChain + 4 * kD * 2;
+  static constexpr int kBeta = kEnd + kD * 4;
+  static constexpr int kNorms = kBeta + 64 * 4;
+  static constexpr int kTableBytes = kNorms + 64 * 8;
+
+  static constexpr int kStateDot = kTables + 2 * kTableBytes;  // sum_v S D, per channel
+  static constexpr int kRowSums = kStateDot + kD * 4;          // [3][channel half][64]
+  static constexpr int kLogShares = kRowSums + 3 * 2 * 64 * 4;
+  static constexpr int kLows = kLogShares + 64;  // low parts of the diagonal blocks of A
+  static constexpr int kBarriers = kLows + 4 * 512;
+  static constexpr int kSmemBytes = kBarriers + 16 * 8;
+  static_assert(kSmemBytes <= 227 * 1024);
+
+  // Barriers: by index, the sets' ones twice.
+  enum Barrier {
+    kRawLoaded = 0,     // 128, loaders
+    kSetReady = 2,      // 4, prep warps: factors, tables and A
+    kSetFree = 4,       // 8, main warps
+    kStatesLoaded = 6,  // 128 each, loaders
+    kRowsLoaded,        // d_o, X
+    kGradientsLoaded,
+    kValuesLoaded,
+    kDotReady,     // 128, loaders: sum_v S D
+    kTilesFree,    // 8, main warps: S, D, d_o, X
+    kValuesFree,   // 8
+    kInverseFree,  // 8
+    kNumBarriers
+  };
+  static_assert(kNumBarriers <= 16);
+};
+
+__device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
+  return smem + LocalLayout::kBarriers + index * 8;
+}
+
+// The chunk of a work item; items are numbered value head first.
+struct LocalItem {
+  Chunk chunk;
+  int hv = 0;
+};
+__device__ inline LocalItem local_item(const ChunkArgs& args, std::int64_t item) {
+  const std::int64_t c = item / args.shape.HV;
+  return {chunk_at(args.map, c), static_cast<int>(item - c * args.shape.HV)};
+}
+
+// Powers of two as a bf16 pair, and as floats.
+__device__ inline float2 pair_floats(std::uint32_t pair) {
+  return make_float2(low_of(pair), high_of(pair));
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,124 @@
+// The loaders of the chunk-local backward: one warpgroup that sends for the operands of one item
+// after another; in between it computes sum_v S D of every channel.
+#pragma once
+
+#include "cuda/hopper/local_layout.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/shared_vector.cuh"
+
+namespace kda::cuda::hopper {
+
+// A [64, 64] block whose rows are `stride` elements apart; rows from `rows` on become zero.
+__device__ inline void load_tile(std::uint32_t to, const void* data, std::int64_t offset,
+                                 std::int64_t stride, int rows, int thread) {
+  const int row = thread / 8;
+  const auto* from =
+      static_cast<const std::uint16_t*>(data) + offset + row * stride + thread % 8 * 8;
+  to += tile_offset(row, thread % 8);
+#pragma unroll
+  for (int round = 0; round < 4; ++round) {
+    ptx::cp_async_or_zero(to + 16 * round * kRowBytes, from, row + 16 * round < rows);
+    from += 16 * stride;
+  }
+}
+
+// Both halves of the columns of a chunk's rows.
+__device__ inline void load_rows(std::uint32_t to, const Tensor& t, const LocalItem& item, int head,
+                                 int thread) {
+  const std::int64_t at =
+      item.chunk.row * t.s0 + item.chunk.begin * t.s1 + head * static_cast<std::int64_t>(t.s2);
+  const int rows = t.data == nullptr ? 0 : item.chunk.length;
+  load_tile(to, t.data, at, t.s1, rows, thread);
+  load_tile(to + LocalLayout::kTile, t.data, at + 64, t.s1, rows, thread);
+}
+
+__device__ inline void load_set(const ChunkArgs& args, const LocalItem& item, std::uint32_t smem,
+                                int set, int thread) {
+  using L = LocalLayout;
+  const std::uint32_t to = smem + L::kSets + set * L::kSetBytes;
+  const int h = item.hv / args.shape.G;
+  load_rows(to + L::kColumns, args.in.g, item, item.hv, thread);
+  load_rows(to + L::kKeys, args.in.k, item, h, thread);
+  load_rows(to + L::kQueries, args.in.q, item, h, thread);
+  ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kRawLoaded + set));
+}
+
+__device__ inline void load_state(const void* data, std::int64_t item, std::uint32_t to,
+                                  int thread) {
+  using L = LocalLayout;
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {  // [channel half][value half]
+    load_tile(to + part * L::kTile, data,
+              item * L::kD * L::kD + part / 2 * 64 * L::kD + part % 2 * 64, L::kD, 64, thread);
+  }
+}
+
+// sum_v S D of channel `d`.
+__device__ inline float state_dot(std::uint32_t smem, int d) {
+  using L = LocalLayout;
+  float sum = 0.0F;
+#pragma unroll
+  for (int value_half = 0; value_half < 2; ++value_half) {
+    const std::uint32_t tile = smem + (d / 64 * 2 + value_half) * L::kTile;
+#pragma unroll 2
+    for (int piece = 0; piece < 8; ++piece) {
+      const std::uint32_t at = tile + tile_offset(d % 64, piece);
+      const uint4 a = ptx::load_shared(at + L::kStates);
+      const uint4 b = ptx::load_shared(at + L::kGradients);
+      sum += low_of(a.x) * low_of(b.x) + high_of(a.x) * high_of(b.x);
+      sum += low_of(a.y) * low_of(b.y) + high_of(a.y) * high_of(b.y);
+      sum += low_of(a.z) * low_of(b.z) + high_of(a.z) * high_of(b.z);
+      sum += low_of(a.w) * low_of(b.w) + high_of(a.w) * high_of(b.w);
+    }
+  }
+  return sum;
+}
+
+__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
+                                       std::int64_t num_items) {
+  using L = LocalLayout;
+  const auto find = [&](std::int64_t from, LocalItem* found) {  // the next item that exists
+    for (; from < num_items; from += gridDim.x) {
+      *found = local_item(args, from);
+      if (found->chunk.length > 0) break;
+    }
+    return from;
+  };
+  LocalItem at;
+  std::int64_t item = find(blockIdx.x, &at);
+  if (item < num_items) load_set(args, at, smem, 0, thread);
+  for (std::uint32_t n = 0; item < num_items; ++n) {
+    thread = ptx::forgotten(thread);
+    smem = ptx::forgotten(smem);
+    const std::uint32_t parity = n & 1U;
+    ptx::mbarrier_wait(local_barrier(smem, L::kTilesFree), parity ^ 1U);
+    load_state(args.h.data, item, smem + L::kStates, thread);
+    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kStatesLoaded));
+    ptx::mbarrier_wait(local_barrier(smem, L::kValuesFree), parity ^ 1U);
+    load_rows(smem + L::kValues, args.in.v, at, at.hv, thread);
+    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kValuesLoaded));
+    const std::int64_t x_at = item * 64 * L::kD;
+    load_tile(smem + L::kX, args.x.data, x_at, L::kD, 64, thread);
+    load_tile(smem + L::kX + L::kTile, args.x.data, x_at + 64, L::kD, 64, thread);
+    load_rows(smem + L::kOut, args.d_o, at, at.hv, thread);
+    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kRowsLoaded));
+    load_state(args.d_states.data, item, smem + L::kGradients, thread);
+    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kGradientsLoaded));
+    // The other set is free once the item before is finished; so is what it read of sum_v S D.
+    LocalItem next;
+    const std::int64_t next_item = find(item + gridDim.x, &next);
+    const int next_set = static_cast<int>((n + 1) & 1U);
+    ptx::mbarrier_wait(local_barrier(smem, L::kSetFree + next_set), ((n + 1) / 2 & 1U) ^ 1U);
+    if (next_item < num_items) load_set(args, next, smem, next_set, thread);
+    ptx::mbarrier_wait(local_barrier(smem, L::kStatesLoaded), parity);
+    ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
+    ptx::store_shared_f(smem + L::kStateDot + thread * 4, state_dot(smem, thread));
+    ptx::mbarrier_arrive(local_barrier(smem, L::kDotReady));
+    item = next_item;
+    at = next;
+  }
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,605 @@
+// The two main warpgroups of the chunk-local backward: every product but those of prep, and every
+// gradient. Spec "backward with fewer products".
+//
+// Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
+// + 63, and in steps 1 to 3 the value columns 64 g ..:
+//   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -stril(X U^T) (g = 1)
+//      q: d_o S^T, y: -X S^T, c: U D^T                          three accumulators of 32 registers
+//   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
+//      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + (diag(beta) P)^T (k 2^l)
+//   4. dq, dk, dG = q dq + k kRow - k kCol, its sums from the end, gate, norm and sigmoid.
+// A thread holds rows r, r + 8 of its block and channels 8 t + 2 c, + 1 of its half.
+#pragma once
+
+#include "cuda/hopper/local_layout.cuh"
+#include "cuda/hopper/local_prep.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/ptx/wgmma_tile.cuh"
+#include "cuda/tile/fast_gate.cuh"
+#include "cuda/tile/fragment.cuh"
+
+namespace kda::cuda::hopper {
+
+// A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
+__device__ inline std::uint64_t by_rows(std::uint32_t tile) {
+  return ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::kRows128);
+}
+// A tile whose rows are k; 16 rows on: + 2048 bytes.
+__device__ inline std::uint64_t by_columns(std::uint32_t tile) {
+  return ptx::matrix_descriptor(tile, LocalLayout::kTile, 1024, ptx::Swizzle::kRows128);
+}
+
+// acc (+)= left right^T over both value halves; tiles of `right` are `right_step` bytes apart.
+__device__ inline void start_values_product(float (&acc)[32], std::uint32_t left,
+                                            std::uint32_t right) {
+  using L = LocalLayout;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::uint64_t a = by_rows(left + half * L::kTile);
+    const std::uint64_t b = by_rows(right + half * L::kTile);
+#pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      if (half == 0 && s == 0) {
+        ptx::wgmma_tile<false, false, false>(acc, a, b);
+      } else {
+        ptx::wgmma_tile<false, false, true>(acc, ptx::advance_descriptor(a, 32 * s),
+                                            ptx::advance_descriptor(b, 32 * s));
+      }
+    }
+  }
+}
+
+// Sums over the 16 rows of a warp, [8 t + 2 c + e] in x[2 t + e] of every lane: the lane gets those
+// of columns 8 r + 2 c, + 1.
+template <int kStep>
+__device__ inline void halve_columns(float (&x)[16], int r) {
+  const bool upper = (r & kStep) != 0;
+#pragma unroll
+  for (int i = 0; i < 2 * kStep; ++i) {
+    const float keep = upper ? x[2 * kStep + i] : x[i];
+    const float send = upper ? x[i] : x[2 * kStep + i];
+    x[i] = keep + __shfl_xor_sync(0xffffffffU, send, 4 * kStep);
+  }
+}
+__device__ inline float2 column_sums(float (&x)[16], int r) {
+  halve_columns<4>(x, r);
+  halve_columns<2>(x, r);
+  halve_columns<1>(x, r);
+  return make_float2(x[0], x[1]);
+}
+
+// x [16 rows] -> its sums from the last row up, by a product with a triangle of ones.
+__device__ inline void sums_from_end(float (&x)[32], int r, int c) {
+  const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
+  const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
+  const std::uint32_t triangle = one_low | one_high;
+  const std::uint32_t ones[4] = {triangle, 0U, 0x3f803f80U, triangle};
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    std::uint32_t high[2];
+    std::uint32_t low[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      split_pair(x[4 * t + 2 * half], x[4 * t + 2 * half + 1], &high[half], &low[half]);
+      high[half] = ptx::movmatrix(high[half]);
+      low[half] = ptx::movmatrix(low[half]);
+    }
+    float sum[4] = {};
+    ptx::mma_bf16(sum, ones, low[0], low[1]);
+    ptx::mma_bf16(sum, ones, high[0], high[1]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+      x[4 * t + e] = sum[e];
+  }
+}
+
+// acc *= the frame factor of each channel, where `active`.
+__device__ inline void change_frame(std::uint32_t chain, bool active, float (&acc)[32]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    const std::uint32_t pair = ptx::load_shared_pair(chain + 16 * t);
+    const float2 x = pair_floats(active ? pair : 0x3f803f80U);
+    acc[4 * t] *= x.x;
+    acc[4 * t + 1] *= x.y;
+    acc[4 * t + 2] *= x.x;
+    acc[4 * t + 3] *= x.y;
+  }
+}
+
+// [16 rows, 64 channels] words of a warp to rows of memory, by way of the warp's rows of a tile.
+__device__ inline void store_rows(const std::uint32_t (&words)[2][8], std::uint32_t tile, int warp,
+                                  int lane, std::uint16_t* to, std::int64_t stride, int rows) {
+  __syncwarp();  // what was there has been read
+#pragma unroll
+  for (int t = 0; t < 8; t += 2) {
+    const std::uint32_t x[4] = {words[0][t], words[1][t], words[0][t + 1], words[1][t + 1]};
+    ptx::stmatrix(tile + tile_offset(16 * warp + lane % 16, t + lane / 16), x);
+  }
+  __syncwarp();  // rows before their readers
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    const int row = 16 * warp + 4 * part + lane / 8;
+    const uint4 x = ptx::load_shared(tile + tile_offset(row, lane % 8));
+    if (row < rows) *reinterpret_cast<uint4*>(to + row * stride + lane % 8 * 8) = x;
+  }
+}
+
+// Per-value-head shares of dq or dk, f32.
+__device__ inline void store_part(const float (&x)[32], float* to, std::int64_t stride,
+                                  const bool (&valid)[2]) {
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    if (!valid[row]) continue;
+#pragma unroll
+    for (int t = 0; t < 8; ++t) {
+      *reinterpret_cast<float2*>(to + 8 * row * stride + 8 * t) =
+          make_float2(x[4 * t + 2 * row], x[4 * t + 2 * row + 1]);
+    }
+  }
+}
+
+template <bool kGrouped>
+__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
+                                       int lane, std::int64_t num_items) {
+  using L = LocalLayout;
+  const int r = lane / 4;
+  const int c = lane % 4;
+  const int i0 = 16 * w + r;
+  const Inputs& in = args.in;
+  // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
+  // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
+  // registers.
+  std::uint32_t smem = base;
+  std::uint32_t pair = smem + tile_offset(i0, 0) + 4 * c;
+  const auto forget = [&] {
+    smem = ptx::forgotten(smem);
+    pair = ptx::forgotten(pair);
+  };
+  const auto word_at = [&pair](std::uint32_t tile, int row, int t) {
+    return (pair ^ static_cast<std::uint32_t>(16 * t)) + tile + row * 8 * kRowBytes;
+  };
+  const auto arrive = [&](int barrier) {
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(local_barrier(smem, barrier));
+  };
+  std::uint32_t n = 0;
+  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const LocalItem at = local_item(args, item);
+    if (at.chunk.length == 0) continue;
+    const Chunk& chunk = at.chunk;
+    const int hv = at.hv;
+    const std::uint32_t parity = n & 1U;
+    const int index = static_cast<int>(parity);
+    const std::uint32_t set = L::kSets + index * L::kSetBytes;  // offsets
+    const std::uint32_t table = L::kTables + index * L::kTableBytes;
+    const std::uint32_t half_tile = g * L::kTile;
+    const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
+
+    // 1.
+    forget();
+    ptx::mbarrier_wait(local_barrier(smem, L::kSetReady + index), n / 2 & 1U);
+    ptx::mbarrier_wait(local_barrier(smem, L::kStatesLoaded), parity);
+    ptx::fence_async_shared();
+    const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
+                           ptx::load_shared_f(smem + table + L::kBeta + i0 * 4 + 32)};
+    float k_sum[2] = {};  // of the rows: k y + X v
+    {
+      float z[32];
+      std::uint32_t a[8][4];
+#pragma unroll
+      for (int s = 0; s < 8; ++s) {
+        ptx::ldmatrix(a[s], smem + set + L::kKeys + s / 4 * L::kTile +
+                                tile_offset(16 * w + lane % 16, 2 * (s % 4) + lane / 16));
+      }
+#pragma unroll 1
+      for (int J = w; J >= 0; --J) {  // to the frame of the chunk's start
+        const std::uint32_t chain = smem + table + L::kChain + J * L::kD * 2 + 4 * c;
+#pragma unroll
+        for (int s = 0; s < 8; ++s) {
+          const std::uint32_t near = ptx::load_shared_pair(chain + 32 * s);
+          const std::uint32_t far = ptx::load_shared_pair(chain + 32 * s + 16);
+          a[s][0] = times_pair(a[s][0], near);
+          a[s][1] = times_pair(a[s][1], near);
+          a[s][2] = times_pair(a[s][2], far);
+          a[s][3] = times_pair(a[s][3], far);
+        }
+      }
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < 8; ++s) {
+        const std::uint64_t b = ptx::advance_descriptor(by_columns(smem + L::kStates + half_tile),
+                                                        s / 4 * 2 * L::kTile + s % 4 * 2048);
+        if (s == 0) {
+          ptx::wgmma_tile<false>(z, a[s], b);
+        } else {
+          ptx::wgmma_tile<true>(z, a[s], b);
+        }
+      }
+      ptx::wgmma_commit();
+      ptx::mbarrier_wait(local_barrier(smem, L::kValuesLoaded), parity);
+      ptx::mbarrier_wait(local_barrier(smem, L::kRowsLoaded), parity);
+      std::uint32_t v[2][8];
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+#pragma unroll
+        for (int t = 0; t < 8; ++t) {
+          v[row][t] = ptx::load_shared_pair(word_at(L::kValues + half_tile, row, t));
+          const std::uint32_t x = ptx::load_shared_pair(word_at(L::kX + half_tile, row, t));
+          k_sum[row] += low_of(x) * low_of(v[row][t]) + high_of(x) * high_of(v[row][t]);
+        }
+      }
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(z);
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+#pragma unroll
+        for (int t = 0; t < 8; ++t) {
+          ptx::store_shared_pair(
+              word_at(L::kValues + half_tile, row, t),
+              pack_bf16(beta[row] * (low_of(v[row][t]) - z[4 * t + 2 * row]),
+                        beta[row] * (high_of(v[row][t]) - z[4 * t + 2 * row + 1])));
+        }
+      }
+      ptx::fence_async_shared();
+      ptx::named_sync(kLocalGroupSync + g, 128);  // Y before its product
+      ptx::wgmma_fence();
+      const std::uint64_t inverse = by_rows(smem + L::kInverse);
+      const std::uint64_t y = by_columns(smem + L::kValues + half_tile);
+      ptx::wgmma_tile<false, true, false>(z, inverse, y);
+#pragma unroll
+      for (int s = 1; s < 4; ++s) {
+        ptx::wgmma_tile<false, true, true>(z, ptx::advance_descriptor(inverse, 32 * s),
+                                           ptx::advance_descriptor(y, 2048 * s));
+      }
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(z);
+      ptx::named_sync(kLocalGroupSync + g, 128);  // Y read before U takes its place
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+#pragma unroll
+        for (int t = 0; t < 8; ++t) {
+          ptx::store_shared_pair(word_at(L::kValues + half_tile, row, t),
+                                 pack_bf16(z[4 * t + 2 * row], z[4 * t + 2 * row + 1]));
+        }
+      }
+    }
+    ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
+    ptx::fence_async_shared();
+    ptx::named_sync(kLocalMainSync, 256);  // U before its products; A is read
+
+    // 2.
+    forget();
+    float acc_q[32];
+    float acc_y[32];
+    float acc_c[32];
+    float2 enter;
+    {
+      float inner[32];  // dN or P
+      ptx::wgmma_fence();
+      start_values_product(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
+      start_values_product(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
+      ptx::wgmma_commit();
+      start_values_product(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
+      start_values_product(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(inner);
+      ptx::wgmma_pin(acc_c);
+      ptx::named_sync(kLocalMainSync, 256);  // U read before dN and P take its place
+      const float factor = g == 0 ? in.scale : -1.0F;
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const int last = i0 + 8 * row - g;  // the last column that counts
+#pragma unroll
+        for (int t = 0; t < 8; ++t) {
+          const int j = 8 * t + 2 * c;
+          const float x = j <= last ? factor * inner[4 * t + 2 * row] : 0.0F;
+          const float y = j + 1 <= last ? factor * inner[4 * t + 2 * row + 1] : 0.0F;
+          ptx::store_shared_pair(word_at(L::kValues + half_tile, row, t), pack_bf16(x, y));
+          if (g != 0) {
+            ptx::store_shared_pair(word_at(L::kInverse, row, t),
+                                   pack_bf16(beta[row] * x, beta[row] * y));
+          }
+        }
+      }
+      ptx::fence_async_shared();
+      // What enters at the chunk's end, sum_i k_i (dk of the state's product)_i, block by block.
+      float sums[16];
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        const float2 k0 =
+            pair_floats(ptx::load_shared_pair(word_at(set + L::kColumns + half_tile, 0, t)));
+        const float2 k1 =
+            pair_floats(ptx::load_shared_pair(word_at(set + L::kColumns + half_tile, 1, t)));
+        sums[2 * t] = k0.x * acc_c[4 * t] + k1.x * acc_c[4 * t + 2];
+        sums[2 * t + 1] = k0.y * acc_c[4 * t + 1] + k1.y * acc_c[4 * t + 3];
+      }
+      enter = column_sums(sums, r);
+    }
+    const std::uint32_t my_columns = (64 * g + 8 * r + 2 * c) * 2;  // bytes of bf16
+    {
+      const float2 end = ptx::load_shared_f2(smem + table + L::kEnd + 2 * my_columns);
+      enter.x *= end.x;
+      enter.y *= end.y;
+#pragma unroll 1
+      for (int J = 3; J > w; --J) {
+        const float2 x = pair_floats(
+            ptx::load_shared_pair(smem + table + L::kChain + J * L::kD * 2 + my_columns));
+        enter.x *= x.x;
+        enter.y *= x.y;
+      }
+    }
+    ptx::wgmma_wait<0>();
+    ptx::wgmma_pin(acc_q);
+    ptx::wgmma_pin(acc_y);
+    arrive(L::kTilesFree);
+#pragma unroll
+    for (int x = 0; x < 32; ++x) {
+      acc_q[x] *= in.scale;
+      acc_y[x] = -acc_y[x];
+    }
+    ptx::named_sync(kLocalMainSync, 256);  // dN and P before the sweeps
+
+    // 3.
+    forget();
+    {
+      const std::uint32_t chain = smem + table + L::kChain + (64 * g + 2 * c) * 2;
+      const std::uint64_t d_n_rows = by_rows(smem + L::kValues);
+      const std::uint64_t d_n_columns = by_columns(smem + L::kValues);
+      const std::uint64_t p_rows = by_rows(smem + L::kValues + L::kTile);
+      const std::uint64_t p_columns = by_columns(smem + L::kInverse);
+      const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
+      const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
+      const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
+#pragma unroll
+      for (int J = 0; J < 4; ++J) {
+        const int I = 3 - J;
+        if (I == 3) {
+#pragma unroll
+          for (int t = 0; t < 8; ++t) {
+            const float2 x =
+                ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
+            acc_c[4 * t] *= x.x;
+            acc_c[4 * t + 1] *= x.y;
+            acc_c[4 * t + 2] *= x.x;
+            acc_c[4 * t + 3] *= x.y;
+          }
+        } else {
+          change_frame(chain + (I + 1) * L::kD * 2, w <= I, acc_c);
+        }
+        change_frame(chain + J * L::kD * 2, w >= J, acc_q);
+        change_frame(chain + J * L::kD * 2, w >= J, acc_y);
+        ptx::wgmma_fence();
+        ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
+                                          ptx::advance_descriptor(queries, 2048 * I));
+        ptx::wgmma_tile<false, true, true>(acc_q, ptx::advance_descriptor(d_n_rows, 32 * J),
+                                           ptx::advance_descriptor(columns, 2048 * J));
+        ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(p_columns, 2048 * I),
+                                          ptx::advance_descriptor(keys, 2048 * I));
+        ptx::wgmma_tile<false, true, true>(acc_y, ptx::advance_descriptor(p_rows, 32 * J),
+                                           ptx::advance_descriptor(columns, 2048 * J));
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(acc_q);
+        ptx::wgmma_pin(acc_y);
+        ptx::wgmma_pin(acc_c);
+      }
+    }
+    arrive(L::kValuesFree);
+    arrive(L::kInverseFree);
+    ptx::named_sync(kLocalMainSync, 256);  // factors read by all products: now each thread's own
+
+    // 4.
+    forget();
+    // Unit q and k take the places of the row factors: kept, they would not fit into registers.
+    float q_dot[2] = {};
+    float k_dot[2] = {};
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        const std::uint32_t q_at = word_at(set + L::kQueries + half_tile, row, t);
+        const std::uint32_t k_at = word_at(set + L::kKeys + half_tile, row, t);
+        const float2 q_up = pair_floats(ptx::load_shared_pair(q_at));
+        const float2 k_up = pair_floats(ptx::load_shared_pair(k_at));
+        const float2 k_down =
+            pair_floats(ptx::load_shared_pair(word_at(set + L::kColumns + half_tile, row, t)));
+        float uq[2];
+        float uk[2];
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int x = 4 * t + 2 * row + e;
+          const float qu = e == 0 ? q_up.x : q_up.y;
+          const float ku = e == 0 ? k_up.x : k_up.y;
+          const float kd = e == 0 ? k_down.x : k_down.y;
+          const float square = ku * ptx::rcp_approx(kd);  // 2^2l
+          const float down = rsqrtf(square);
+          const float up = square * down;
+          const float from_q = qu * acc_q[x];
+          const float from_y = ku * acc_y[x];
+          const float from_c = kd * acc_c[x];
+          const float y = beta[row] * from_y;
+          q_dot[row] += from_q;
+          k_sum[row] += from_y;
+          k_dot[row] += y + from_c;
+          acc_q[x] *= up;                                              // dq
+          acc_c[x] = fmaf(beta[row] * up, acc_y[x], acc_c[x] * down);  // dk
+          acc_y[x] = from_q + y - from_c;                              // dG
+          uq[e] = qu * down;
+          uk[e] = kd * up;
+        }
+        ptx::store_shared_pair(q_at, pack_bf16(uq[0], uq[1]));
+        ptx::store_shared_pair(k_at, pack_bf16(uk[0], uk[1]));
+      }
+    }
+    sums_from_end(acc_y, r, c);
+    // g again, for the gate's backward.
+    std::uint32_t gate[2][8];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        gate[row][t] =
+            valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+      }
+    }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float a = quad_sum(k_sum[row]);
+      const float b = quad_sum(q_dot[row]);
+      const float d = quad_sum(k_dot[row]);
+      if (c == 0) {
+        const std::uint32_t to = smem + L::kRowSums + (g * 64 + i0 + 8 * row) * 4;
+        ptx::store_shared_f(to, a);
+        ptx::store_shared_f(to + 512, b);
+        ptx::store_shared_f(to + 1024, d);
+      }
+    }
+    // The place of the warp's column factors (2 KiB) now holds, per channel: sums of dG over the
+    // block, what enters at the end.
+    __syncwarp();
+    const std::uint32_t scratch = set + L::kColumns + half_tile;  // + 2048 w
+    if (r == 0) {
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        ptx::store_shared_f2(smem + scratch + 2048 * w + (8 * t + 2 * c) * 4, acc_y[4 * t],
+                             acc_y[4 * t + 1]);
+      }
+    }
+    ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
+    ptx::mbarrier_wait(local_barrier(smem, L::kDotReady), parity);
+    ptx::named_sync(kLocalMainSync, 256);  // sums before their readers
+    const int thread = 32 * w + lane;
+    if (thread < 64) {  // what enters a block from later rows
+      const std::uint32_t from = smem + scratch + thread * 4;
+      float decay = ptx::load_shared_f(smem + table + L::kEnd + (64 * g + thread) * 4);
+      float sum = 0.0F;
+#pragma unroll
+      for (int J = 3; J >= 0; --J) {
+        const std::uint32_t pair_of = ptx::load_shared_pair(
+            smem + table + L::kChain + J * L::kD * 2 + (64 * g + thread / 2 * 2) * 2);
+        decay *= thread % 2 == 0 ? low_of(pair_of) : high_of(pair_of);
+        sum += ptx::load_shared_f(from + 2048 * J + 256);
+      }
+      sum = fmaf(decay, ptx::load_shared_f(smem + L::kStateDot + (64 * g + thread) * 4), sum);
+#pragma unroll
+      for (int J = 3; J >= 0; --J) {
+        ptx::store_shared_f(from + 2048 * J + 256, sum);
+        sum += ptx::load_shared_f(from + 2048 * J);
+      }
+    }
+    // Gradients of q and k do not wait for them.
+    forget();
+    const int h = hv / args.shape.G;
+    if constexpr (kGrouped) {
+      const std::int64_t token = chunk.row * args.shape.T + chunk.begin + i0;
+      const std::int64_t to = (token * args.shape.HV + hv) * L::kD + 64 * g + 2 * c;
+      const std::int64_t stride = static_cast<std::int64_t>(args.shape.HV) * L::kD;
+      store_part(acc_q, args.dq_part + to, stride, valid);
+      store_part(acc_c, args.dk_part + to, stride, valid);
+    } else {
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+        const Tensor& t_out = which == 0 ? args.dq : args.dk;
+        if (t_out.data == nullptr) continue;
+        float(&grad)[32] = which == 0 ? acc_q : acc_c;
+        const std::uint32_t tile = set + (which == 0 ? L::kQueries : L::kKeys) + half_tile;
+        std::uint32_t words[2][8];
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const std::uint32_t sums =
+              smem + L::kRowSums + (which == 0 ? 512 : 1024) + (i0 + 8 * row) * 4;
+          const float dot = ptx::load_shared_f(sums) + ptx::load_shared_f(sums + 256);
+          const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
+                                                (which == 0 ? 4 : 0));
+#pragma unroll
+          for (int t = 0; t < 8; ++t) {
+            const float2 unit = pair_floats(ptx::load_shared_pair(word_at(tile, row, t)));
+            words[row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
+                                      rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+          }
+        }
+        store_rows(words, smem + tile, w, lane,
+                   static_cast<std::uint16_t*>(t_out.data) + chunk.row * t_out.s0 +
+                       chunk.begin * t_out.s1 + h * t_out.s2 + 64 * g,
+                   t_out.s1, chunk.length);
+      }
+    }
+    if (g == 0 && thread < chunk.length && args.dbeta.data != nullptr) {
+      const std::uint32_t from = smem + L::kRowSums + thread * 4;
+      float sum = ptx::load_shared_f(from) + ptx::load_shared_f(from + 256);
+      if (in.beta_is_logit) {
+        const float b = ptx::load_shared_f(smem + table + L::kBeta + thread * 4);
+        sum *= b * (1.0F - b / in.beta_max);
+      }
+      store(args.dbeta,
+            chunk.row * args.dbeta.s0 + (chunk.begin + thread) * args.dbeta.s1 + hv * args.dbeta.s2,
+            sum);
+    }
+    ptx::named_sync(kLocalGroupSync + g, 128);  // what enters each block before its readers
+    forget();
+    const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
+    const float slope = -kLog2E * exp_a;
+    const float factor = in.gate.lower_bound * exp_a;
+    const float* dt_bias = in.gate.dt_bias == nullptr
+                               ? nullptr
+                               : in.gate.dt_bias + static_cast<std::int64_t>(hv) * L::kD + 64 * g;
+    float da_log = 0.0F;
+    float sums[16];
+#pragma unroll
+    for (int t = 0; t < 8; ++t) {
+      const float2 later =
+          ptx::load_shared_f2(smem + scratch + 2048 * w + 256 + (8 * t + 2 * c) * 4);
+      const float2 bias = dt_bias != nullptr
+                              ? __ldg(reinterpret_cast<const float2*>(dt_bias + 8 * t + 2 * c))
+                              : make_float2(0.0F, 0.0F);
+      sums[2 * t] = sums[2 * t + 1] = 0.0F;
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+        const float2 x = pair_floats(gate[row][t]);
+        const float z0 = x.x + bias.x;
+        const float z1 = x.y + bias.y;
+        const float own = valid[row] ? factor : 0.0F;
+        const float dx0 = (acc_y[4 * t + 2 * row] + later.x) * own * fast_sigmoid_slope(slope * z0);
+        const float dx1 =
+            (acc_y[4 * t + 2 * row + 1] + later.y) * own * fast_sigmoid_slope(slope * z1);
+        da_log += dx0 * z0 + dx1 * z1;
+        sums[2 * t] += dx0;
+        sums[2 * t + 1] += dx1;
+        gate[row][t] = pack_bf16(dx0, dx1);
+      }
+    }
+    if (args.dg.data != nullptr) {
+      store_rows(gate, smem + set + L::kQueries + half_tile, w, lane,
+                 static_cast<std::uint16_t*>(args.dg.data) + chunk.row * args.dg.s0 +
+                     chunk.begin * args.dg.s1 + hv * args.dg.s2 + 64 * g,
+                 args.dg.s1, chunk.length);
+    }
+    const float2 bias_sum = column_sums(sums, r);
+    ptx::store_shared_f2(smem + scratch + 2048 * w + (8 * r + 2 * c) * 4, bias_sum.x, bias_sum.y);
+    da_log = warp_sum(da_log);
+    if (lane == 0) ptx::store_shared_f(smem + L::kLogShares + (4 * g + w) * 4, da_log);
+    ptx::named_sync(kLocalMainSync, 256);  // shares of the parameters' gradients before their sums
+    if (args.dbias_part != nullptr && thread < 64) {
+      const std::uint32_t from = smem + scratch + thread * 4;
+      args.dbias_part[item * L::kD + 64 * g + thread] =
+          ptx::load_shared_f(from) + ptx::load_shared_f(from + 2048) +
+          ptx::load_shared_f(from + 4096) + ptx::load_shared_f(from + 6144);
+    }
+    if (args.da_log_part != nullptr && g == 0 && thread == 0) {
+      float sum = 0.0F;
+#pragma unroll
+      for (int x = 0; x < 8; ++x)
+        sum += ptx::load_shared_f(smem + L::kLogShares + x * 4);
+      args.da_log_part[item] = sum;
+    }
+    arrive(L::kSetFree + index);
+    ++n;
+  }
+}
+
+}  // namespace kda::cuda::hopper

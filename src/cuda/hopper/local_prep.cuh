@@ -1,0 +1,397 @@
+// Prep of the chunk-local backward: one warpgroup turns raw q, k, g of a chunk into factors and A.
+//
+// Warp w has the 16 rows of block w; a lane has 4 neighbouring channels of all of them, so decay
+// sums stay in the lane. With G the sum of log2 decays from the chunk's start and A_w the nearest
+// integer of G at the block's row 8, l = G - A_w lies within 2^+-58 for a bounded gate:
+//   q 2^l, k 2^l, k 2^-l       replace q, k, g
+//   2^(A_w - A_(w-1))          exact in bf16; links the blocks' frames
+//   Lo_IJ = beta_i (k 2^l)_I 2^(A_I - A_J) (k 2^-l)_J,  A = (I + Lo)^-1
+// Rows past the end: no decay, q = 0, beta = 0. A component of k below 2^-60 stands as 2^-60: it
+// adds nothing, and 2^2l can then be had back from the quotient of the two factors.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/hopper/local_layout.cuh"
+#include "cuda/hopper/prep.cuh"
+#include "cuda/ptx/ldmatrix.cuh"
+#include "cuda/ptx/math.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/shared_vector.cuh"
+#include "cuda/ptx/warpgroup.cuh"
+
+namespace kda::cuda::hopper {
+
+inline constexpr std::uint32_t kLocalPrepSync = 1;     // named barriers
+inline constexpr std::uint32_t kLocalMainSync = 2;     // both main warpgroups
+inline constexpr std::uint32_t kLocalGroupSync = 3;    // + warpgroup
+inline constexpr float kSmallestKey = 8.6736174e-19F;  // 2^-60
+
+__device__ inline std::uint32_t times_pair(std::uint32_t x, std::uint32_t y) {
+  const __nv_bfloat162 z = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&x),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&y));
+  return *reinterpret_cast<const std::uint32_t*>(&z);
+}
+
+// x as a rounded pair and what is left of it.
+__device__ inline void split_pair(float x, float y, std::uint32_t* high, std::uint32_t* low) {
+  *high = pack_bf16(x, y);
+  *low = pack_bf16(x - low_of(*high), y - high_of(*high));
+}
+
+// acc += (ah + al) (bh + bl) without the product of the low parts.
+__device__ inline void mma_three(float (&acc)[4], const std::uint32_t (&ah)[4],
+                                 const std::uint32_t (&al)[4], const std::uint32_t (&bh)[2],
+                                 const std::uint32_t (&bl)[2]) {
+  ptx::mma_bf16(acc, al, bh[0], bh[1]);
+  ptx::mma_bf16(acc, ah, bl[0], bl[1]);
+  ptx::mma_bf16(acc, ah, bh[0], bh[1]);
+}
+
+// 1/|k|, 1/|q| of the warp's rows to the table: diagonals of k k^T and q q^T.
+__device__ inline void local_norms(std::uint32_t set, std::uint32_t norms, int warp, int lane) {
+  using L = LocalLayout;
+  float sums[2][2][4] = {};  // [k, q]
+#pragma unroll
+  for (int s = 0; s < 8; ++s) {
+    const std::uint32_t at =
+        set + s / 4 * L::kTile + tile_offset(16 * warp + lane % 16, 2 * (s % 4) + lane / 16);
+#pragma unroll
+    for (int x = 0; x < 2; ++x) {
+      std::uint32_t a[4];
+      ptx::ldmatrix(a, at + (x == 0 ? L::kKeys : L::kQueries));
+      ptx::mma_bf16(sums[x][0], a, a[0], a[2]);
+      ptx::mma_bf16(sums[x][1], a, a[1], a[3]);
+    }
+  }
+  const int r = lane / 4;
+  if (r / 2 == lane % 4) {
+    const bool odd = r % 2 != 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float k = odd ? sums[0][half][2 * half + 1] : sums[0][half][2 * half];
+      const float q = odd ? sums[1][half][2 * half + 1] : sums[1][half][2 * half];
+      ptx::store_shared_f2(norms + (16 * warp + r + 8 * half) * 8, rsqrtf(k + kNormEps),
+                           rsqrtf(q + kNormEps));
+    }
+  }
+}
+
+// Factors in place of the raw values, and the tables of the set, for channels 4 lane + 2 p, + 1.
+__device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem, std::uint32_t set,
+                                     std::uint32_t table, int length, int warp, int lane, int p) {
+  using L = LocalLayout;
+  const std::uint32_t mine =
+      set + lane / 16 * L::kTile + 16 * warp * kRowBytes + (lane % 2) * 8 + 4 * p;
+  const std::uint32_t piece = (lane % 16 / 2) << 4;
+  const float offset[2] = {p == 0 ? gate.offset[0] : gate.offset[2],
+                           p == 0 ? gate.offset[1] : gate.offset[3]};
+  float l[kChunk][2];
+  float total[2] = {};
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const std::uint32_t g =
+        ptx::load_shared_pair(mine + L::kColumns + i * kRowBytes + (piece ^ ((i & 7) << 4)));
+    const float bound = 16 * warp + i < length ? gate.bound : 0.0F;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const float x = e == 0 ? low_of(g) : high_of(g);
+      const float z = ptx::exp2_approx(fmaf(x, gate.slope, offset[e]));
+      total[e] = fmaf(bound, ptx::rcp_approx(1.0F + z), total[e]);
+      l[i][e] = total[e];
+    }
+  }
+  // Sums and middle sums of all blocks, by way of the place of the low parts of A.
+  const std::uint32_t sums = smem + L::kLows + lane * 8;
+  ptx::store_shared_f2(sums + warp * 512, total[0], total[1]);
+  ptx::store_shared_f2(sums + warp * 512 + 256, l[8][0], l[8][1]);
+  ptx::named_sync(kLocalPrepSync, 128);
+  float before[2] = {};
+  float last[2] = {};  // A of the block before
+#pragma unroll 1
+  for (int J = 0; J < warp; ++J) {
+    const float2 sum = ptx::load_shared_f2(sums + J * 512);
+    const float2 middle = ptx::load_shared_f2(sums + J * 512 + 256);
+    last[0] = rintf(before[0] + middle.x);
+    last[1] = rintf(before[1] + middle.y);
+    before[0] += sum.x;
+    before[1] += sum.y;
+  }
+  ptx::named_sync(kLocalPrepSync, 128);  // read, before others take their place
+  float shift[2];
+  float chain[2];
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const float anchor = rintf(before[e] + l[8][e]);
+    chain[e] = ptx::exp2_approx(anchor - last[e]);
+    shift[e] = before[e] - anchor;
+  }
+  const std::uint32_t channel = lane * 4 + 2 * p;
+  ptx::store_shared_pair(table + L::kChain + warp * L::kD * 2 + channel * 2,
+                         pack_bf16(chain[0], chain[1]));
+  if (warp == 3) {
+    ptx::store_shared_f2(table + L::kEnd + channel * 4, ptx::exp2_approx(total[0] + shift[0]),
+                         ptx::exp2_approx(total[1] + shift[1]));
+  }
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    const std::uint32_t at = mine + i * kRowBytes + (piece ^ ((i & 7) << 4));
+    const float2 norm = ptx::load_shared_f2(table + L::kNorms + (16 * warp + i) * 8);
+    const std::uint32_t unit_k = scale_pair(ptx::load_shared_pair(at + L::kKeys), norm.x, norm.x);
+    const std::uint32_t unit_q =
+        scale_pair(ptx::load_shared_pair(at + L::kQueries), norm.y, norm.y);
+    const float l0 = l[i][0] + shift[0];
+    const float l1 = l[i][1] + shift[1];
+    const float up0 = ptx::exp2_approx(l0);
+    const float up1 = ptx::exp2_approx(l1);
+    const float k0 = copysignf(fmaxf(fabsf(low_of(unit_k)), kSmallestKey), low_of(unit_k));
+    const float k1 = copysignf(fmaxf(fabsf(high_of(unit_k)), kSmallestKey), high_of(unit_k));
+    ptx::store_shared_pair(at + L::kQueries,
+                           pack_bf16(low_of(unit_q) * up0, high_of(unit_q) * up1));
+    ptx::store_shared_pair(at + L::kKeys, pack_bf16(k0 * up0, k1 * up1));
+    ptx::store_shared_pair(at + L::kColumns,
+                           pack_bf16(k0 * ptx::exp2_approx(-l0), k1 * ptx::exp2_approx(-l1)));
+  }
+}
+
+// Lo of block row `warp`: off the diagonal split into high parts at (warp, J) and low parts at
+// (J, warp) of the tile of A; the diagonal block is inverted and stored the same way, its low part
+// apart.
+__device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::uint32_t table,
+                                    float beta, int warp, int lane) {
+  using L = LocalLayout;
+  const int r = lane / 4;
+  const int c = lane % 4;
+  const int row = lane % 16;
+  std::uint32_t a[8][4];
+#pragma unroll
+  for (int s = 0; s < 8; ++s) {
+    ptx::ldmatrix(a[s], set + L::kKeys + s / 4 * L::kTile +
+                            tile_offset(16 * warp + row, 2 * (s % 4) + lane / 16));
+  }
+  const float beta_of_row[2] = {__shfl_sync(0xffffffffU, beta, r),
+                                __shfl_sync(0xffffffffU, beta, r + 8)};
+  const auto product = [&](int J, float(&lo)[2][4]) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        lo[t][x] = 0.0F;
+    }
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      std::uint32_t b[4];
+      ptx::ldmatrix(b, set + L::kColumns + s / 4 * L::kTile +
+                           tile_offset(16 * J + row, 2 * (s % 4) + lane / 16));
+      ptx::mma_bf16(lo[0], a[s], b[0], b[2]);
+      ptx::mma_bf16(lo[1], a[s], b[1], b[3]);
+    }
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        lo[t][x] *= beta_of_row[x / 2];
+    }
+  };
+  const std::uint32_t matrix = smem + L::kInverse;
+  {
+    float lo[2][4];
+    product(warp, lo);
+    const int j = lane % 16;
+    float x[kChunk];
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i)
+      x[i] = i == j ? 1.0F : 0.0F;
+      // Element (i, m) of the block is in lane 4 (i % 8) + m % 8 / 2. What is above the diagonal
+      // may be infinite and is never read.
+#pragma unroll
+    for (int m = 0; m < kChunk - 1; ++m) {
+#pragma unroll
+      for (int i = m + 1; i < kChunk; ++i) {
+        const float lo_im =
+            __shfl_sync(0xffffffffU, lo[m / 8][2 * (i / 8) + m % 2], 4 * (i % 8) + m % 8 / 2);
+        x[i] = fmaf(-lo_im, x[m], x[i]);
+      }
+    }
+    const int first = lane / 16 * 8;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float value = lane < 16 ? x[i] : x[i + 8];
+      const __nv_bfloat16 high = __float2bfloat16_rn(value);
+      const __nv_bfloat16 low = __float2bfloat16_rn(value - __bfloat162float(high));
+      ptx::store_shared_half(
+          matrix + tile_offset(16 * warp + first + i, 2 * warp + j / 8) + j % 8 * 2,
+          __bfloat16_as_ushort(high));
+      ptx::store_shared_half(smem + L::kLows + warp * 512 + (first + i) * 32 + j * 2,
+                             __bfloat16_as_ushort(low));
+    }
+  }
+#pragma unroll 1
+  for (int J = warp - 1; J >= 0; --J) {
+    const std::uint32_t chain = table + L::kChain + (J + 1) * L::kD * 2 + 4 * c;
+#pragma unroll
+    for (int s = 0; s < 8; ++s) {
+      const std::uint32_t near = ptx::load_shared_pair(chain + 32 * s);
+      const std::uint32_t far = ptx::load_shared_pair(chain + 32 * s + 16);
+      a[s][0] = times_pair(a[s][0], near);
+      a[s][1] = times_pair(a[s][1], near);
+      a[s][2] = times_pair(a[s][2], far);
+      a[s][3] = times_pair(a[s][3], far);
+    }
+    float lo[2][4];
+    product(J, lo);
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        std::uint32_t high;
+        std::uint32_t low;
+        split_pair(lo[t][2 * half], lo[t][2 * half + 1], &high, &low);
+        ptx::store_shared_pair(matrix + tile_offset(16 * warp + r + 8 * half, 2 * J + t) + 4 * c,
+                               high);
+        ptx::store_shared_pair(matrix + tile_offset(16 * J + r + 8 * half, 2 * warp + t) + 4 * c,
+                               low);
+      }
+    }
+  }
+}
+
+// Columns of block column J = warp of A: A_IJ = -A_II sum_K Lo_IK A_KJ, K = J .. I - 1.
+__device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
+  using L = LocalLayout;
+  const int r = lane / 4;
+  const int c = lane % 4;
+  const std::uint32_t matrix = smem + L::kInverse;
+  const auto block = [&](int I, int K) {
+    return matrix + tile_offset(16 * I + lane % 16, 2 * K + lane / 16);
+  };
+  const auto lows = [&](int I) {
+    return smem + L::kLows + I * 512 + lane % 16 * 32 + lane / 16 * 16;
+  };
+  std::uint32_t high[3][2][2];  // A_KJ as B operands: [K - J][8 columns]
+  std::uint32_t low[3][2][2];
+  std::uint32_t out[3][2][2];  // A_IJ: [I - J - 1][8 columns][row half]
+  {
+    std::uint32_t x[4];
+    std::uint32_t y[4];
+    ptx::ldmatrix_trans(x, block(J, J));
+    ptx::ldmatrix_trans(y, lows(J));
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        high[0][t][half] = x[2 * t + half];
+        low[0][t][half] = y[2 * t + half];
+      }
+    }
+  }
+  const auto step = [&](auto offset) {
+    constexpr int m = decltype(offset)::value;
+    const int I = J + m;
+    float sum[2][4] = {};
+#pragma unroll
+    for (int k = 0; k < m; ++k) {
+      std::uint32_t ah[4];
+      std::uint32_t al[4];
+      ptx::ldmatrix(ah, block(I, J + k));
+      ptx::ldmatrix(al, block(J + k, I));
+#pragma unroll
+      for (int t = 0; t < 2; ++t)
+        mma_three(sum[t], ah, al, high[k][t], low[k][t]);
+    }
+    std::uint32_t ah[4];
+    std::uint32_t al[4];
+    ptx::ldmatrix(ah, block(I, I));
+    ptx::ldmatrix(al, lows(I));
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      std::uint32_t bh[2];
+      std::uint32_t bl[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        split_pair(-sum[t][2 * half], -sum[t][2 * half + 1], &bh[half], &bl[half]);
+        bh[half] = ptx::movmatrix(bh[half]);
+        bl[half] = ptx::movmatrix(bl[half]);
+      }
+      float result[4] = {};
+      mma_three(result, ah, al, bh, bl);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        std::uint32_t rest;
+        split_pair(result[2 * half], result[2 * half + 1], &out[m - 1][t][half], &rest);
+        if constexpr (m < 3) {
+          high[m][t][half] = ptx::movmatrix(out[m - 1][t][half]);
+          low[m][t][half] = ptx::movmatrix(rest);
+        }
+      }
+    }
+  };
+  if (J < 3) step(std::integral_constant<int, 1>{});
+  if (J < 2) step(std::integral_constant<int, 2>{});
+  if (J < 1) step(std::integral_constant<int, 3>{});
+  ptx::named_sync(kLocalPrepSync, 128);  // Lo read before A takes its place
+#pragma unroll
+  for (int m = 1; m < 4; ++m) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (J + m > 3) continue;
+        ptx::store_shared_pair(matrix + tile_offset(16 * (J + m) + r + 8 * half, 2 * J + t) + 4 * c,
+                               out[m - 1][t][half]);
+      }
+    }
+  }
+#pragma unroll 1
+  for (int K = 0; K < J; ++K)
+    ptx::store_shared(block(K, J), make_uint4(0, 0, 0, 0));
+}
+
+__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
+                                       int lane, std::int64_t num_items) {
+  using L = LocalLayout;
+  // Addresses made of these are cheap to make again; kept over items, they fill the registers.
+  const auto forget = [&] {
+    lane = ptx::forgotten(lane);
+    smem = ptx::forgotten(smem);
+  };
+  std::uint32_t n = 0;
+  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const LocalItem at = local_item(args, item);
+    if (at.chunk.length == 0) continue;
+    forget();
+    const int index = static_cast<int>(n & 1U);
+    const std::uint32_t set = smem + L::kSets + index * L::kSetBytes;
+    const std::uint32_t table = smem + L::kTables + index * L::kTableBytes;
+    const GateLane<4> gate = gate_lane<4>(args.in.gate, at.hv, 4 * lane, L::kD);
+    const int i = 16 * warp + lane % 16;
+    const Tensor& beta_in = args.in.beta;
+    const float beta =
+        i < at.chunk.length
+            ? beta_of(args.in, at.chunk.row * beta_in.s0 + (at.chunk.begin + i) * beta_in.s1 +
+                                   at.hv * beta_in.s2)
+            : 0.0F;
+    ptx::mbarrier_wait(local_barrier(smem, L::kRawLoaded + index), n / 2 & 1U);
+    if (lane < 16) ptx::store_shared_f(table + L::kBeta + i * 4, beta);
+    local_norms(set, table + L::kNorms, warp, lane);
+    __syncwarp();  // norms before their readers; raw rows read before they are replaced
+#pragma unroll 1
+    for (int p = 0; p < 2; ++p)
+      local_factors(gate, smem, set, table, at.chunk.length, warp, lane, p);
+    ptx::mbarrier_wait(local_barrier(smem, L::kInverseFree), (n & 1U) ^ 1U);
+    ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
+    forget();
+    local_blocks(smem, set, table, beta, warp, lane);
+    ptx::named_sync(kLocalPrepSync, 128);  // Lo and the diagonal blocks of A before the merges
+    forget();
+    local_merge(smem, warp, lane);
+    ptx::fence_async_shared();
+    __syncwarp();  // every lane's stores and fence before the arrival
+    if (lane == 0) ptx::mbarrier_arrive(local_barrier(smem, L::kSetReady + index));
+    ++n;
+  }
+}
+
+}  // namespace kda::cuda::hopper
