@@ -36,35 +36,62 @@ std::array<bool, kCount> wanted_gradients(AutogradContext* context,
   return wanted;
 }
 
+DType dtype_of(at::ScalarType type) {
+  if (type == at::kBFloat16) return DType::kBF16;
+  if (type == at::kHalf) return DType::kF16;
+  return type == at::kDouble ? DType::kF64 : DType::kF32;
+}
+
+// Bytes of what the backend can keep beside states; extents that torch.compile may leave open are
+// those of batch, time and sequences.
+c10::SymInt kept_bytes(const KdaArguments& a) {
+  if (a.q.dim() != 4 || a.v.dim() != 4 || !a.q.is_cuda()) return 0;
+  Dims dims;
+  dims.H = a.q.sym_size(2).guard_int(__FILE__, __LINE__);
+  dims.K = a.q.sym_size(3).guard_int(__FILE__, __LINE__);
+  dims.HV = a.v.sym_size(2).guard_int(__FILE__, __LINE__);
+  dims.V = a.v.sym_size(3).guard_int(__FILE__, __LINE__);
+  const auto per_block = static_cast<std::int64_t>(
+      chunk_kept_bytes_per_block(dims, dtype_of(a.q.scalar_type()), MemorySpace::kCuda));
+  const c10::SymInt t = a.q.sym_size(1);
+  const c10::SymInt block = kStateBlockTokens;
+  const c10::SymInt blocks = a.cu_seqlens.has_value()
+                                 ? t / block + (a.cu_seqlens->sym_size(0) - 1)
+                                 : a.q.sym_size(0) * ((t + (block - 1)) / block);
+  return blocks * per_block;
+}
+
 class ChunkFunction : public torch::autograd::Function<ChunkFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v, const at::Tensor& g, const at::Tensor& beta,
                                const OptionalTensor& a_log, const OptionalTensor& dt_bias,
                                const OptionalTensor& initial_state, const KdaArguments& arguments,
-                               std::optional<at::ScalarType> h_dtype, bool record) {
+                               std::optional<at::ScalarType> h_dtype, const c10::SymInt& asked,
+                               bool record) {
     std::optional<at::ScalarType> kept = h_dtype;
     if (record && arguments.keep_states && !kept.has_value()) kept = checkpoint_dtype(q);
     operators::ChunkForwardResult result;
     {
       const at::AutoDispatchBelowADInplaceOrView below;
-      result = operators::chunk_fwd(arguments, kept);
+      result = operators::chunk_fwd(
+          arguments, kept, record && arguments.keep_factors ? kept_bytes(arguments) : asked);
     }
     const auto or_undefined = [](const OptionalTensor& tensor) {
       return tensor.value_or(at::Tensor());
     };
     context->save_for_backward({q, k, v, g, beta, or_undefined(a_log), or_undefined(dt_bias),
                                 or_undefined(initial_state), or_undefined(arguments.cu_seqlens),
-                                kept.has_value() && record ? result.h : at::Tensor()});
+                                kept.has_value() && record ? result.h : at::Tensor(), result.kept});
     Stack options;
     push_arguments(&options, without_tensors(arguments));
     context->saved_data["options"] = c10::ivalue::Tuple::create(std::move(options));
     context->set_materialize_grads(false);
     if (!h_dtype.has_value()) result.h = at::empty({0}, result.h.options());
-    variable_list constant = {result.h};
+    variable_list constant = {result.h, result.kept};
     if (!arguments.output_final_state) constant.push_back(result.final_state);
     context->mark_non_differentiable(constant);
-    return {result.o, result.final_state, result.h};
+    return {result.o, result.final_state, result.h, result.kept};
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -82,7 +109,7 @@ class ChunkFunction : public torch::autograd::Function<ChunkFunction> {
     a.cu_seqlens = if_defined(saved[8]);
 
     constexpr std::size_t kInputs = 8;
-    variable_list result(kInputs + 3);
+    variable_list result(kInputs + 4);
     const OptionalTensor d_o = if_defined(gradients[0]);
     const OptionalTensor d_final_state = if_defined(gradients[1]);
     if (!d_o.has_value() && !d_final_state.has_value()) return result;
@@ -90,7 +117,7 @@ class ChunkFunction : public torch::autograd::Function<ChunkFunction> {
         wanted_gradients<kInputs>(context, {true, true, true, true, true, a.a_log.has_value(),
                                             a.dt_bias.has_value(), a.initial_state.has_value()});
     const std::array<at::Tensor, kInputs> computed =
-        operators::chunk_bwd(a, if_defined(saved[9]), d_o, d_final_state, wanted);
+        operators::chunk_bwd(a, if_defined(saved[9]), d_o, d_final_state, wanted, saved[10]);
     for (std::size_t i = 0; i < kInputs; ++i) {
       if (wanted[i]) result[i] = computed[i];
     }
@@ -108,17 +135,18 @@ class ChunkFunction : public torch::autograd::Function<ChunkFunction> {
 };
 
 void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
-  const std::size_t count = kSequenceCount + 1;
+  const std::size_t count = kSequenceCount + 2;
   const std::size_t first = stack->size() - count;
   const KdaArguments a = arguments_at(*stack, first);
   const auto h_dtype = (*stack)[first + kSequenceCount].toOptional<at::ScalarType>();
+  const c10::SymInt asked = (*stack)[first + kSequenceCount + 1].toSymInt();
   const bool record = at::GradMode::is_enabled() &&
                       (a.q.requires_grad() || a.k.requires_grad() || a.v.requires_grad() ||
                        a.g.requires_grad() || a.beta.requires_grad() || requires_grad(a.a_log) ||
                        requires_grad(a.dt_bias) || requires_grad(a.initial_state));
   variable_list outputs = ChunkFunction::apply(a.q, a.k, a.v, a.g, a.beta, a.a_log, a.dt_bias,
-                                               a.initial_state, a, h_dtype, record);
-  return_values(stack, count, outputs[0], outputs[1], outputs[2]);
+                                               a.initial_state, a, h_dtype, asked, record);
+  return_values(stack, count, outputs[0], outputs[1], outputs[2], outputs[3]);
 }
 
 using GateForward = at::Tensor(const at::Tensor&, const OptionalTensor&, const OptionalTensor&,

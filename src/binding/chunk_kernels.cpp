@@ -40,10 +40,11 @@ void check_ranks(const KdaArguments& a) {
 
 void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const std::size_t count = kSequenceCount + 1;
+    const std::size_t count = kSequenceCount + 2;
     const std::size_t first = stack->size() - count;
     const KdaArguments a = arguments_at(*stack, first);
     const auto h_dtype = (*stack)[first + kSequenceCount].toOptional<at::ScalarType>();
+    const std::int64_t kept_bytes = (*stack)[first + kSequenceCount + 1].toInt();
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
 
@@ -68,17 +69,21 @@ void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
       if (used < h.size(0)) h.narrow(0, used, h.size(0) - used).zero_();
       params.h_kv = output_view("h", h.narrow(0, 0, used));
     }
+    at::Tensor kept = at::empty({kept_bytes}, a.q.options().dtype(at::ScalarType::Byte));
+    if (kept_bytes > 0)
+      params.kept = {kept.mutable_data_ptr(), static_cast<std::size_t>(kept_bytes)};
     if (wants_workspace(a.q)) {
       reserve_workspace(&launch, a.q, chunk_forward_workspace_bytes(params, launch.context));
     }
     chunk_forward(params, launch.context);
-    return_values(stack, count, std::move(o), std::move(final_state), std::move(h));
+    return_values(stack, count, std::move(o), std::move(final_state), std::move(h),
+                  std::move(kept));
   });
 }
 
 void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const std::size_t count = kSequenceCount + 4;
+    const std::size_t count = kSequenceCount + 5;
     const std::size_t first = stack->size() - count;
     const KdaArguments a = arguments_at(*stack, first);
     const std::size_t extra = first + kSequenceCount;
@@ -86,6 +91,7 @@ void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
     const std::optional<at::Tensor> d_o = optional_tensor((*stack)[extra + 1]);
     const std::optional<at::Tensor> d_final_state = optional_tensor((*stack)[extra + 2]);
     const auto wanted = (*stack)[extra + 3].toBoolList();
+    const std::optional<at::Tensor> kept = optional_tensor((*stack)[extra + 4]);
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
 
@@ -99,6 +105,12 @@ void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
     params.chunk = chunk_of(a.chunk);
     if (h.has_value()) {
       params.h_kv = input_view("h", h->narrow(0, 0, num_state_blocks(params.in)));
+    }
+    check_device("kept", kept, a.q);
+    if (kept.has_value() && kept->numel() > 0) {
+      // Only read: the type of a workspace is for both directions.
+      params.kept = {const_cast<void*>(kept->const_data_ptr()),
+                     static_cast<std::size_t>(kept->nbytes())};
     }
     at::Tensor d_o_rows;
     if (d_o.has_value()) {

@@ -28,9 +28,11 @@ void chunk_states(const c10::OperatorHandle&, Stack* stack) {
 }
 
 void recurrent(const c10::OperatorHandle&, Stack* stack) {
-  const KdaArguments a = widened(arguments_at(*stack, stack->size() - kSequenceCount));
-  auto [o, final_state] = operators::recurrent_fwd(a);
-  return_values(stack, kSequenceCount, std::move(o), std::move(final_state));
+  const std::size_t first = stack->size() - kRecurrentCount;
+  const KdaArguments a = widened(arguments_at(*stack, first));
+  const OutputNormArguments norm = widened(norm_at(*stack, first + kSequenceCount), a.q);
+  auto [o, final_state] = operators::recurrent_fwd(a, norm);
+  return_values(stack, kRecurrentCount, std::move(o), std::move(final_state));
 }
 
 // Any number of leading dimensions, for the operator that wants four.
@@ -57,8 +59,8 @@ at::Tensor gate_of(const at::Tensor& g_raw, const OptionalTensor& a_log,
   return g_raw.dim() == 4 ? g_ln : g_ln.reshape_symint(g_raw.sym_sizes());
 }
 
-// Autocast kernel of the sequence operators, which all end in the common arguments (chunk_fwd has
-// one more): promote them in place, then go on below autocast.
+// Autocast kernel of the sequence operators, which all end in the common arguments and kAfter more:
+// promote them in place, then go on below autocast.
 template <c10::DispatchKey kKey, std::size_t kAfter>
 void autocast(const c10::OperatorHandle& op, Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
@@ -73,11 +75,14 @@ void autocast(const c10::OperatorHandle& op, Stack* stack) {
 
 template <c10::DispatchKey kKey>
 void register_autocast(torch::Library& m) {
-  for (const char* name : {"chunk", "chunk_states", "recurrent", "recurrent_fwd", "recurrent_out",
-                           "recurrent_pool", "recurrent_pool_out"}) {
+  for (const char* name : {"chunk", "chunk_states"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, 0>>());
   }
-  m.impl("chunk_fwd", torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, 1>>());
+  for (const char* name :
+       {"recurrent", "recurrent_fwd", "recurrent_out", "recurrent_pool", "recurrent_pool_out"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, kNormCount>>());
+  }
+  m.impl("chunk_fwd", torch::CppFunction::makeFromBoxedFunction<&autocast<kKey, 2>>());
 }
 
 }  // namespace

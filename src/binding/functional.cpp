@@ -42,15 +42,20 @@ std::tuple<at::Tensor, std::optional<at::Tensor>> chunk_kda(const KdaArguments& 
   });
 }
 
-std::tuple<at::Tensor, std::optional<at::Tensor>> recurrent_kda(const KdaArguments& arguments) {
+std::tuple<at::Tensor, std::optional<at::Tensor>> recurrent_kda(const KdaArguments& arguments,
+                                                                const OutputNormArguments& norm) {
   return with_library_errors([&] {
-    auto [o, final_state] = operators::recurrent_fwd(widened(arguments));
+    auto [o, final_state] =
+        operators::recurrent_fwd(widened(arguments), widened(norm, arguments.q));
     return with_optional_state(arguments, std::move(o), std::move(final_state));
   });
 }
 
-at::Tensor recurrent_kda_pool(const KdaArguments& arguments, const PoolArguments& pool) {
-  return with_library_errors([&] { return operators::recurrent_pool(widened(arguments), pool); });
+at::Tensor recurrent_kda_pool(const KdaArguments& arguments, const PoolArguments& pool,
+                              const OutputNormArguments& norm) {
+  return with_library_errors([&] {
+    return operators::recurrent_pool(widened(arguments), pool, widened(norm, arguments.q));
+  });
 }
 
 at::Tensor gate(const at::Tensor& g_raw, const std::optional<at::Tensor>& a_log,

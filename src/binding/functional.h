@@ -46,6 +46,18 @@ struct KdaArguments {
   /// chunk_kda, when a gradient is wanted: keep the state at every 64th token for the backward pass
   /// (4*K*V/64 bytes per token and value head), or replay the forward pass there instead.
   bool keep_states = true;
+
+  /// The same for what is made of the inputs before the scans, on backends that can keep it (CUDA:
+  /// about 6 K + 256 bytes per token and value head): otherwise it is computed again.
+  bool keep_factors = false;
+};
+
+/// Gated RMS norm of a recurrent call's output (kda/ops/recurrent.h, OutputNorm); absent weight:
+/// none.
+struct OutputNormArguments {
+  std::optional<at::Tensor> weight;  ///< [V]; narrower floats are widened
+  std::optional<at::Tensor> gate;    ///< [B,T,HV,V], before the sigmoid
+  double eps = 1e-5;
 };
 
 /// Output [B,T,HV,V] in the dtype of q, and the final state in f32 (f64 when q is f64), present
@@ -54,7 +66,8 @@ struct KdaArguments {
 std::tuple<at::Tensor, std::optional<at::Tensor>> chunk_kda(const KdaArguments& arguments);
 
 /// The same token by token, for generation. Backward through its outputs is an error.
-std::tuple<at::Tensor, std::optional<at::Tensor>> recurrent_kda(const KdaArguments& arguments);
+std::tuple<at::Tensor, std::optional<at::Tensor>> recurrent_kda(
+    const KdaArguments& arguments, const OutputNormArguments& norm = {});
 
 /// Where the states of a generation engine live (kda/ops/recurrent.h, StatePool).
 struct PoolArguments {
@@ -65,7 +78,8 @@ struct PoolArguments {
 
 /// Decode step on a pool of states, in place; returns the output [B,T,HV,V]. `arguments` has no
 /// initial_state and no output_final_state. Not differentiable.
-at::Tensor recurrent_kda_pool(const KdaArguments& arguments, const PoolArguments& pool);
+at::Tensor recurrent_kda_pool(const KdaArguments& arguments, const PoolArguments& pool,
+                              const OutputNormArguments& norm = {});
 
 /// Gate alone: g_raw [...,HV,K] to the natural-log decay, f32 (f64 when g_raw is f64), of the same
 /// shape. Differentiable once with respect to g_raw, a_log and dt_bias.

@@ -76,10 +76,11 @@ at::Tensor final_state_of(const KdaArguments& a) {
 }
 
 void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
-  const std::size_t count = kSequenceCount + 1;
+  const std::size_t count = kSequenceCount + 2;
   const std::size_t first = stack->size() - count;
   const KdaArguments a = arguments_at(*stack, first);
   const auto h_dtype = (*stack)[first + kSequenceCount].toOptional<at::ScalarType>();
+  const c10::SymInt kept_bytes = (*stack)[first + kSequenceCount + 1].toSymInt();
   check_ranks(a);
   at::Tensor h = none_like(a.q, h_dtype.value_or(at::ScalarType::Float));
   if (h_dtype.has_value()) {
@@ -92,11 +93,13 @@ void chunk_fwd(const c10::OperatorHandle&, Stack* stack) {
                                               a.v.sym_size(3)};
     h = empty_like_shape(shape, a.q.options().dtype(*h_dtype));
   }
-  return_values(stack, count, output_of(a), final_state_of(a), std::move(h));
+  const std::array<c10::SymInt, 1> kept_shape = {kept_bytes};
+  at::Tensor kept = empty_like_shape(kept_shape, a.q.options().dtype(at::ScalarType::Byte));
+  return_values(stack, count, output_of(a), final_state_of(a), std::move(h), std::move(kept));
 }
 
 void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
-  const std::size_t count = kSequenceCount + 4;
+  const std::size_t count = kSequenceCount + 5;
   const std::size_t first = stack->size() - count;
   const KdaArguments a = arguments_at(*stack, first);
   const auto wanted = (*stack)[first + kSequenceCount + 3].toBoolList();
@@ -114,27 +117,31 @@ void chunk_bwd(const c10::OperatorHandle&, Stack* stack) {
     torch::jit::push(*stack, std::move(gradient));
 }
 
+KdaArguments recurrent_arguments(const Stack& stack) {
+  return arguments_at(stack, stack.size() - kRecurrentCount);
+}
+
 void recurrent_fwd(const c10::OperatorHandle&, Stack* stack) {
-  const KdaArguments a = arguments_at(*stack, stack->size() - kSequenceCount);
+  const KdaArguments a = recurrent_arguments(*stack);
   check_ranks(a);
-  return_values(stack, kSequenceCount, output_of(a), final_state_of(a));
+  return_values(stack, kRecurrentCount, output_of(a), final_state_of(a));
 }
 
 void recurrent_out(const c10::OperatorHandle&, Stack* stack) {
-  const KdaArguments a = arguments_at(*stack, stack->size() - kSequenceCount);
+  const KdaArguments a = recurrent_arguments(*stack);
   check_ranks(a);
-  return_values(stack, kSequenceCount + 1, final_state_of(a));
+  return_values(stack, kRecurrentCount + 1, final_state_of(a));
 }
 
 void recurrent_pool(const c10::OperatorHandle&, Stack* stack) {
-  const KdaArguments a = arguments_at(*stack, stack->size() - kSequenceCount);
+  const KdaArguments a = recurrent_arguments(*stack);
   check_ranks(a);
-  return_values(stack, kSequenceCount + 3, output_of(a));
+  return_values(stack, kRecurrentCount + 3, output_of(a));
 }
 
 void recurrent_pool_out(const c10::OperatorHandle&, Stack* stack) {
-  check_ranks(arguments_at(*stack, stack->size() - kSequenceCount));
-  torch::jit::drop(*stack, kSequenceCount + 4);
+  check_ranks(recurrent_arguments(*stack));
+  torch::jit::drop(*stack, kRecurrentCount + 4);
 }
 
 at::TensorOptions accumulation_options(const at::Tensor& tensor) {

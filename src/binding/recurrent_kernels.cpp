@@ -39,9 +39,33 @@ void check_out(const at::Tensor& out, const KdaArguments& a) {
                 text(out, out.scalar_type()));
 }
 
-void run(const KdaArguments& a, RecurrentForwardParams* params, const at::Tensor& out) {
+// A call's norm and the tensors that own its memory.
+struct Norm {
+  OutputNorm view;
+  at::Tensor weight;
+};
+Norm make_norm(const OutputNormArguments& given, const at::Tensor& q) {
+  Norm norm;
+  check_device("out_norm_weight", given.weight, q);
+  check_device("out_gate", given.gate, q);
+  if (given.gate.has_value()) {
+    if (!given.weight.has_value()) fail_argument("out_gate: needs out_norm_weight");
+    norm.view.gate = input_view("out_gate", *given.gate);
+  }
+  if (given.weight.has_value()) {
+    norm.weight = given.weight->contiguous();
+    norm.view.weight = input_view("out_norm_weight", norm.weight);
+  }
+  norm.view.eps = given.eps;
+  return norm;
+}
+
+void run(const KdaArguments& a, const OutputNormArguments& norm_given,
+         RecurrentForwardParams* params, const at::Tensor& out) {
   Launch launch = make_launch(a.backend, a.q);
   const Inputs inputs = make_inputs(a, /*recurrent=*/true);
+  const Norm norm = make_norm(norm_given, a.q);
+  params->out_norm = norm.view;
   check_device("out", out, a.q);
   params->in = inputs.in;
   params->beta_v = inputs.beta_v;
@@ -53,10 +77,11 @@ void run(const KdaArguments& a, RecurrentForwardParams* params, const at::Tensor
 }
 
 // Writes `out`, returns the final state (empty when not wanted).
-at::Tensor run_with_state(const KdaArguments& a, const at::Tensor& out) {
+at::Tensor run_with_state(const KdaArguments& a, const OutputNormArguments& norm,
+                          const at::Tensor& out) {
   RecurrentForwardParams params;
   if (!a.output_final_state) {
-    run(a, &params, out);
+    run(a, norm, &params, out);
     return at::empty({0}, a.q.options().dtype(at::ScalarType::Float));
   }
   const std::int64_t k = a.q.size(3);
@@ -65,7 +90,7 @@ at::Tensor run_with_state(const KdaArguments& a, const at::Tensor& out) {
       at::empty({num_sequences(a), a.v.size(2), a.state_v_first ? v : k, a.state_v_first ? k : v},
                 a.q.options().dtype(accumulation_type(a.q.scalar_type())));
   params.final_state_kv = state_output("final_state", state, a);
-  run(a, &params, out);
+  run(a, norm, &params, out);
   return state;
 }
 
@@ -84,7 +109,8 @@ void check_pool(const at::Tensor& pool, const KdaArguments& a) {
   }
 }
 
-void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::Tensor& out) {
+void run_with_pool(const KdaArguments& a, const PoolArguments& pool,
+                   const OutputNormArguments& norm, const at::Tensor& out) {
   if (a.output_final_state) {
     fail_argument("output_final_state: the pool receives the states, expected false");
   }
@@ -103,30 +129,42 @@ void run_with_pool(const KdaArguments& a, const PoolArguments& pool, const at::T
   if (pool.num_accepted.has_value()) {
     params.pool.num_accepted = input_view("num_accepted", *pool.num_accepted);
   }
-  run(a, &params, out);
+  run(a, norm, &params, out);
+}
+
+struct Call {
+  KdaArguments arguments;
+  OutputNormArguments norm;
+};
+Call call_at(const Stack& stack, std::size_t first) {
+  Call call{widened(arguments_at(stack, first)), {}};
+  call.norm = widened(norm_at(stack, first + kSequenceCount), call.arguments.q);
+  return call;
 }
 
 void recurrent_fwd(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const KdaArguments a = widened(arguments_at(*stack, stack->size() - kSequenceCount));
+    const Call call = call_at(*stack, stack->size() - kRecurrentCount);
+    const KdaArguments& a = call.arguments;
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     at::Tensor o = at::empty(a.v.sizes(), a.q.options());
-    at::Tensor state = run_with_state(a, o);
-    return_values(stack, kSequenceCount, std::move(o), std::move(state));
+    at::Tensor state = run_with_state(a, call.norm, o);
+    return_values(stack, kRecurrentCount, std::move(o), std::move(state));
   });
 }
 
 void recurrent_out(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const std::size_t count = kSequenceCount + 1;
+    const std::size_t count = kRecurrentCount + 1;
     const std::size_t first = stack->size() - count;
     const at::Tensor out = (*stack)[first].toTensor();
-    const KdaArguments a = widened(arguments_at(*stack, first + 1));
+    const Call call = call_at(*stack, first + 1);
+    const KdaArguments& a = call.arguments;
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     check_out(out, a);
-    at::Tensor state = run_with_state(a, out);
+    at::Tensor state = run_with_state(a, call.norm, out);
     return_values(stack, count, std::move(state));
   });
 }
@@ -137,29 +175,31 @@ PoolArguments pool_at(const Stack& stack, std::size_t first) {
 
 void recurrent_pool(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const std::size_t count = kSequenceCount + 3;
+    const std::size_t count = kRecurrentCount + 3;
     const std::size_t first = stack->size() - count;
     const PoolArguments pool = pool_at(*stack, first);
-    const KdaArguments a = widened(arguments_at(*stack, first + 3));
+    const Call call = call_at(*stack, first + 3);
+    const KdaArguments& a = call.arguments;
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     at::Tensor o = at::empty(a.v.sizes(), a.q.options());
-    run_with_pool(a, pool, o);
+    run_with_pool(a, pool, call.norm, o);
     return_values(stack, count, std::move(o));
   });
 }
 
 void recurrent_pool_out(const c10::OperatorHandle&, Stack* stack) {
   translating_errors([&] {
-    const std::size_t count = kSequenceCount + 4;
+    const std::size_t count = kRecurrentCount + 4;
     const std::size_t first = stack->size() - count;
     const at::Tensor out = (*stack)[first].toTensor();
     const PoolArguments pool = pool_at(*stack, first + 1);
-    const KdaArguments a = widened(arguments_at(*stack, first + 4));
+    const Call call = call_at(*stack, first + 4);
+    const KdaArguments& a = call.arguments;
     const c10::OptionalDeviceGuard guard(a.q.device());
     check_ranks(a);
     check_out(out, a);
-    run_with_pool(a, pool, out);
+    run_with_pool(a, pool, call.norm, out);
     torch::jit::drop(*stack, count);
   });
 }

@@ -34,19 +34,21 @@ TORCH_LIBRARY(kda, m) {
   define("chunk(" + sequence + ") -> (Tensor o, Tensor final_state)");
   define("chunk_states(" + sequence + ") -> (Tensor o, Tensor final_state, Tensor h)");
   define("chunk_fwd(" + sequence +
-         ", ScalarType? h_dtype=None)"
-         " -> (Tensor o, Tensor final_state, Tensor h)");
+         ", ScalarType? h_dtype=None, SymInt kept_bytes=0)"
+         " -> (Tensor o, Tensor final_state, Tensor h, Tensor kept)");
   define("chunk_bwd(" + sequence +
          ", Tensor? h=None, Tensor? d_o=None, "
          "Tensor? d_final_state=None, "
-         "bool[8] output_mask=[True, True, True, True, True, True, True, True])"
+         "bool[8] output_mask=[True, True, True, True, True, True, True, True], "
+         "Tensor? kept=None)"
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor dg, Tensor dbeta, Tensor da_log, "
          "Tensor d_dt_bias, Tensor d_initial_state)");
 
-  define("recurrent(" + sequence + ") -> (Tensor o, Tensor final_state)");
-  define("recurrent_fwd(" + sequence + ") -> (Tensor o, Tensor final_state)");
-  define("recurrent_out(Tensor(a!) out, " + sequence + ") -> Tensor final_state");
-  const std::string pool = "Tensor slots, Tensor? num_accepted, " + sequence;
+  const std::string token_by_token = sequence + kNormSchema;
+  define("recurrent(" + token_by_token + ") -> (Tensor o, Tensor final_state)");
+  define("recurrent_fwd(" + token_by_token + ") -> (Tensor o, Tensor final_state)");
+  define("recurrent_out(Tensor(a!) out, " + token_by_token + ") -> Tensor final_state");
+  const std::string pool = "Tensor slots, Tensor? num_accepted, " + token_by_token;
   define("recurrent_pool(Tensor(a!) pool, " + pool + ") -> Tensor o");
   define("recurrent_pool_out(Tensor(a!) out, Tensor(b!) pool, " + pool + ") -> ()");
 

@@ -42,6 +42,7 @@ KdaArguments arguments_at(const Stack& stack, std::size_t first) {
   a.chunk = next().toInt();
   a.backend = next().toStringRef();
   a.keep_states = next().toBool();
+  a.keep_factors = next().toBool();
   return a;
 }
 
@@ -49,7 +50,16 @@ void push_arguments(Stack* stack, const KdaArguments& a) {
   torch::jit::push(*stack, a.q, a.k, a.v, a.g, a.beta, a.a_log, a.dt_bias, a.initial_state,
                    a.cu_seqlens, a.scale, a.lower_bound, a.raw_gate, a.beta_is_logit, a.beta_max,
                    a.qk_l2norm, a.state_v_first, a.output_final_state, a.chunk, a.backend,
-                   a.keep_states);
+                   a.keep_states, a.keep_factors);
+}
+
+OutputNormArguments norm_at(const Stack& stack, std::size_t first) {
+  return {optional_tensor(stack[first]), optional_tensor(stack[first + 1]),
+          stack[first + 2].toDouble()};
+}
+
+void push_norm(Stack* stack, const OutputNormArguments& norm) {
+  torch::jit::push(*stack, norm.weight, norm.gate, norm.eps);
 }
 
 }  // namespace kda::binding

@@ -42,6 +42,16 @@ std::optional<at::Tensor> widened_dt_bias(const std::optional<at::Tensor>& dt_bi
   return widened_to(matrix, wide);
 }
 
+OutputNormArguments widened(OutputNormArguments norm, const at::Tensor& q) {
+  const at::ScalarType io = q.scalar_type();
+  const at::ScalarType wide = accumulation_type(io);
+  if (norm.weight.has_value()) norm.weight = widened_to(*norm.weight, wide);
+  if (norm.gate.has_value() && norm.gate->scalar_type() != io) {
+    norm.gate = widened_to(*norm.gate, wide);
+  }
+  return norm;
+}
+
 KdaArguments widened(KdaArguments a) {
   if (a.q.dim() != 4 || a.v.dim() != 4) return a;  // refused by the kernels, by name
   const at::ScalarType io = a.q.scalar_type();

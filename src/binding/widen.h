@@ -10,6 +10,7 @@ namespace kda::binding {
 // caller's dtype and shape. What cannot be converted without loss is left for the library to
 // refuse.
 KdaArguments widened(KdaArguments arguments);
+OutputNormArguments widened(OutputNormArguments norm, const at::Tensor& q);
 
 std::optional<at::Tensor> widened_a_log(const std::optional<at::Tensor>& a_log,
                                         const c10::SymInt& value_heads, at::ScalarType wide);

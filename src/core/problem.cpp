@@ -218,6 +218,25 @@ void check_output(const char* name, const TensorView& view, const Problem& p,
   check_writable(name, view);
 }
 
+void check_output_norm(const OutputNorm& norm, const Problem& p) {
+  const Dims& d = p.dims;
+  if (!norm.weight.defined()) {
+    if (norm.gate.defined()) fail_argument("out_norm.gate: needs out_norm.weight");
+    return;
+  }
+  check_shape("out_norm.weight", norm.weight, {{"V", d.V}});
+  check_dtype("out_norm.weight", norm.weight, {p.accum});
+  check_space("out_norm.weight", norm.weight, p.space, "q");
+  check_contiguous("out_norm.weight", norm.weight);
+  if (!std::isfinite(norm.eps) || norm.eps < 0.0) {
+    fail_argument("out_norm.eps: expected a finite value >= 0, given " + std::to_string(norm.eps));
+  }
+  if (!norm.gate.defined()) return;
+  check_shape("out_norm.gate", norm.gate, {{"B", d.B}, {"T", d.T}, {"HV", d.HV}, {"V", d.V}});
+  check_operand_dtype("out_norm.gate", norm.gate, p.io);
+  check_space("out_norm.gate", norm.gate, p.space, "q");
+}
+
 }  // namespace
 
 Sequence Problem::sequence(std::int64_t n) const {
@@ -303,6 +322,7 @@ Problem check_recurrent_forward(const RecurrentForwardParams& params) {
   }
   check_shape("o", params.o, {{"B", d.B}, {"T", d.T}, {"HV", d.HV}, {"V", d.V}});
   check_output("o", params.o, p, {{"B", d.B}, {"T", d.T}, {"HV", d.HV}, {"V", d.V}}, {p.io});
+  check_output_norm(params.out_norm, p);
   check_state("final_state_kv", params.final_state_kv, p);
   if (params.final_state_kv.defined()) check_writable("final_state_kv", params.final_state_kv);
 

@@ -2,6 +2,8 @@
 // sweeps over S: the first reads kS = S^T (alpha k) and qS = S^T (alpha q), the second
 // writes S' = diag(alpha) S + k r^T with r = beta (v - kS); o = scale (qS + (q . k) r). A tile of
 // S fits the first-level cache, so memory sees one read and one write of the state.
+#include <cmath>
+
 #include "core/check.h"
 #include "cpu/chunk_call.h"
 #include "cpu/chunk_factors-inl.h"
@@ -49,6 +51,7 @@ struct RecurrentScratch {
   float* v;     // [v_pad]
   float* beta;  // [v_pad], one step size per value channel
   float* o;     // [v_pad]
+  float* gate;  // [v_pad], of the output
 };
 
 inline RecurrentScratch plan_recurrent(Planner* planner, const ChunkSizes& s) {
@@ -56,7 +59,7 @@ inline RecurrentScratch plan_recurrent(Planner* planner, const ChunkSizes& s) {
   r.s = planner->floats(s.k_pad * s.ld_v);
   for (float** row : {&r.bias, &r.q, &r.k, &r.fade, &r.qa, &r.ka})
     *row = planner->floats(s.k_pad);
-  for (float** row : {&r.v, &r.beta, &r.o})
+  for (float** row : {&r.v, &r.beta, &r.o, &r.gate})
     *row = planner->floats(s.v_pad);
   return r;
 }
@@ -159,6 +162,26 @@ HWY_INLINE void load_token(const HeadInputs& head, const HeadGate& gate, const R
     store(beta, w.beta + i);
 }
 
+// w.o = weight o / sqrt(mean o^2 + eps) sigmoid(gate); columns at and past V stay 0.
+HWY_INLINE void normalise_output(const OutputNorm& norm, const Rows& gate, const ChunkSizes& z,
+                                 std::int64_t t, const RecurrentScratch& w) {
+  Vec squares = zero();
+  for (std::size_t i = 0; i < z.v_pad; i += kLanes) {
+    const Vec x = load(w.o + i);
+    squares = hn::MulAdd(x, x, squares);
+  }
+  const float mean = lane_sum(squares) / static_cast<float>(z.v);
+  const float rstd = 1.0F / std::sqrt(mean + static_cast<float>(norm.eps));
+  const auto* weight = static_cast<const float*>(norm.weight.data);
+  for (std::size_t i = 0; i < z.v; ++i)
+    w.o[i] *= rstd * weight[i];
+  if (!gate.defined()) return;
+  load_rows(gate.from(t), 1, z.v, z.v_pad, w.gate, z.v_pad);
+  for (std::size_t i = 0; i < z.v_pad; i += kLanes) {
+    store(hn::Mul(load(w.o + i), sigmoid(load(w.gate + i))), w.o + i);
+  }
+}
+
 // Scratch from and to one K x V slot of a pool, any strides, f32 or bf16.
 inline void load_slot(const TensorView& pool, std::int64_t slot, std::int64_t hv,
                       const ChunkSizes& z, float* s) {
@@ -216,6 +239,8 @@ inline void recurrent_task(const RecurrentForwardParams& params, const core::Pro
   const Rows beta_v = rows_of(params.beta_v, seq.row, seq.begin, hv);
   const HeadGate gate = head_gate(params.in.gate, p.raw_gate, hv, z.k, z.k_pad, w.bias);
   const RowsOut out = rows_of(params.o, seq.row, seq.begin, hv);
+  const OutputNorm& norm = params.out_norm;
+  const Rows out_gate = rows_of(norm.gate, seq.row, seq.begin, hv);
 
   // Where the state lives: in its destination when it can, else in scratch.
   InPlace state;
@@ -248,6 +273,7 @@ inline void recurrent_task(const RecurrentForwardParams& params, const core::Pro
   for (std::int64_t t = 0; t < seq.length; ++t) {
     load_token(head, gate, beta_v, params.in, p, z, t, w);
     step_state(w, z, scale, state.s, state.ld);
+    if (norm.weight.defined()) normalise_output(norm, out_gate, z, t, w);
     store_rows(w.o, z.v_pad, 1, z.v, out.from(t));
     if (per_token) {
       const std::int64_t target = slot_at(pool.slots, n, t);

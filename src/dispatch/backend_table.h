@@ -48,6 +48,8 @@ struct BackendTable {
   std::size_t (*chunk_forward_workspace)(const ChunkForwardParams&, const core::Problem&) = nullptr;
   std::size_t (*chunk_backward_workspace)(const ChunkBackwardParams&,
                                           const core::Problem&) = nullptr;
+  // Bytes of ChunkForwardParams::kept per 64-token block; null = nothing is kept.
+  std::size_t (*chunk_kept_bytes_per_block)(const Dims&, DType io) = nullptr;
   std::size_t (*recurrent_forward_workspace)(const RecurrentForwardParams&,
                                              const core::Problem&) = nullptr;
 };

@@ -78,6 +78,12 @@ std::size_t recurrent_forward_workspace_bytes(const RecurrentForwardParams& para
   return table.recurrent_forward_workspace ? table.recurrent_forward_workspace(params, problem) : 0;
 }
 
+std::size_t chunk_kept_bytes_per_block(const Dims& dims, DType io, MemorySpace space) {
+  const BackendTable* table = space == MemorySpace::kCuda ? dispatch::cuda_table() : nullptr;
+  if (table == nullptr || table->chunk_kept_bytes_per_block == nullptr) return 0;
+  return table->chunk_kept_bytes_per_block(dims, io);
+}
+
 std::int64_t num_state_blocks(const OperatorInputs& inputs) {
   return core::count_state_blocks(inputs);
 }

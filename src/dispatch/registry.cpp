@@ -92,6 +92,8 @@ BackendChoice explain(Op op, const core::Problem& problem) {
   return choice;
 }
 
+const BackendTable* cuda_table() { return slot(Backend::kCuda).load(); }
+
 const BackendTable& select(Op op, const core::Problem& problem, const Context& context) {
   if (context.backend != Backend::kAuto) {
     const BackendTable* table = slot(context.backend).load();

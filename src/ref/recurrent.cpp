@@ -178,6 +178,23 @@ RowSlots row_slots(const StatePool& pool, std::int64_t n, std::int64_t length) {
   return row;
 }
 
+// o = weight o / sqrt(mean o^2 + eps) sigmoid(gate), row by row.
+template <typename Real>
+void apply_output_norm(const OutputNorm& norm, const core::Sequence& sequence, std::int64_t hv,
+                       Matrix<Real>* o) {
+  Matrix<Real> gate;
+  if (norm.gate.defined()) gate = read_rows<Real>(norm.gate, sequence, hv);
+  for (std::int64_t t = 0; t < o->rows(); ++t) {
+    Real* row = o->row(t);
+    const Real mean = dot(row, row, o->cols()) / static_cast<Real>(o->cols());
+    const Real rstd = Real(1) / std::sqrt(mean + static_cast<Real>(norm.eps));
+    for (std::int64_t j = 0; j < o->cols(); ++j) {
+      row[j] *= rstd * load<Real>(norm.weight, j);
+      if (norm.gate.defined()) row[j] /= Real(1) + std::exp(-gate(t, j));
+    }
+  }
+}
+
 }  // namespace
 
 template <typename Real>
@@ -199,6 +216,9 @@ void recurrent_forward(const RecurrentForwardParams& params, const core::Problem
         const std::int64_t slot = slots.after_token[static_cast<std::size_t>(t)];
         if (slot >= 0) write_state(s, params.pool.pool_kv, slot, hv);
       });
+      if (params.out_norm.weight.defined()) {
+        apply_output_norm(params.out_norm, sequence, hv, &o);
+      }
       write_rows(o, params.o, sequence, hv);
       if (params.final_state_kv.defined()) write_state(state, params.final_state_kv, n, hv);
     }

@@ -89,6 +89,32 @@ TEST_F(PoolArguments, Accepted_IsChecked) {
   refuse(p, {"pool.num_accepted:", "[N,Tmax]"});
 }
 
+TEST_F(PoolArguments, OutputNorm_IsChecked) {
+  RecurrentForwardParams p = recurrent();
+  p.out_norm.gate = tensor({B, T, HV, V});
+  refuse(p, {"out_norm.gate:", "out_norm.weight"});
+  p.out_norm.weight = tensor({V});
+  EXPECT_NO_THROW(core::check_recurrent_forward(p));
+  p.out_norm.gate = tensor({B, T, HV, K});
+  refuse(p, {"out_norm.gate:", "[B=2,T=12,HV=4,V=5]", "[2,12,4,6]"});
+  p.out_norm.gate = tensor(DType::kBF16, {B, T, HV, V});
+  refuse(p, {"out_norm.gate:", "dtype f32", "bf16"});
+  p.out_norm.gate = {};
+  EXPECT_NO_THROW(core::check_recurrent_forward(p));
+  p.out_norm.eps = -1.0;
+  refuse(p, {"out_norm.eps:", ">= 0", "-1"});
+  p.out_norm.eps = std::nan("");
+  refuse(p, {"out_norm.eps:", "nan"});
+  p.out_norm.eps = 0.0;
+  p.out_norm.weight = tensor({HV, V});
+  refuse(p, {"out_norm.weight:", "[V=5]", "[4,5]"});
+  p.out_norm.weight = tensor(DType::kBF16, {V});
+  refuse(p, {"out_norm.weight:", "dtype f32", "bf16"});
+  p.out_norm.weight = tensor({V});
+  p.out_norm.weight.stride[0] = 2;
+  refuse(p, {"out_norm.weight:", "contiguous"});
+}
+
 TEST_F(PoolArguments, BetaPerValue_ReplacesBeta) {
   RecurrentForwardParams p = recurrent();
   p.beta_v = tensor({B, T, HV, V});

@@ -85,7 +85,7 @@ def test_opcheck_chunk(name: str, recorded: bool) -> None:
 def test_opcheck_chunk_backward(name: str) -> None:
     call = on_gpu(name)
     options = native(call, output_final_state=True)
-    o, state, h = OPS.chunk_fwd(*call.tensors(), **options, h_dtype=torch.float32)
+    o, state, h, _ = OPS.chunk_fwd(*call.tensors(), **options, h_dtype=torch.float32)
     gradients = {"d_o": torch.randn_like(o), "d_final_state": torch.randn_like(state)}
     opcheck(OPS.chunk_bwd.default, *call.tensors(), **options, **gradients, h=h)
     opcheck(
@@ -103,6 +103,45 @@ def test_opcheck_recurrent(name: str) -> None:
     options = native(call, output_final_state=True)
     opcheck(OPS.recurrent_fwd.default, *call.tensors(), **options)
     opcheck(OPS.recurrent_out.default, torch.empty_like(call.v), *call.tensors(), **options)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("key_dim", [24, 128])
+@pytest.mark.parametrize("lengths", [None, [70, 0, 130]])
+def test_kept_factors_change_no_bit(lengths, key_dim: int, compiled: bool) -> None:
+    call = make_call(
+        tokens=100,
+        lengths=lengths,
+        key_dim=key_dim,
+        value_dim=key_dim,
+        group=2,
+        dtype=torch.bfloat16,
+        gate_kind="bounded",
+        l2norm=True,
+    ).to("cuda")
+
+    def gradients(keep: bool) -> list[torch.Tensor]:
+        given = call.recorded()
+        inputs = list(given.differentiable().values())
+
+        def loss(q, k, v, g, beta):
+            o, _ = kda.chunk_kda(q, k, v, g, beta, disable_recompute=keep, **given.options)
+            return o.float().square().sum()
+
+        run = torch.compile(loss, fullgraph=True) if compiled else loss
+        return list(torch.autograd.grad(run(*given.tensors()), inputs))
+
+    assert_equal(gradients(keep=True), gradients(keep=False))
+
+
+def test_kept_factors_are_kept() -> None:
+    call = on_gpu("float32_gate").recorded()
+    held = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: held.append(x) or x, lambda x: x):
+        kda.chunk_kda(*call.tensors(), disable_recompute=True, **call.options)
+    kept = [x for x in held if x.dtype == torch.uint8]
+    assert len(kept) == 1
+    assert kept[0].numel() > 0
 
 
 def test_opcheck_pool_gate_and_norm() -> None:

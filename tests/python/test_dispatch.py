@@ -41,7 +41,7 @@ def test_opcheck_chunk_backward(name: str) -> None:
     call = CALLS[name]()
     options = native(call, output_final_state=True)
     wide = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-    o, state, h = OPS.chunk_fwd(*call.tensors(), **options, h_dtype=wide)
+    o, state, h, _ = OPS.chunk_fwd(*call.tensors(), **options, h_dtype=wide)
     for extra in (
         {"h": h, "d_o": torch.randn_like(o), "d_final_state": torch.randn_like(state)},
         {"d_o": torch.randn_like(o), "output_mask": [True, False] * 4},

@@ -22,6 +22,7 @@
 #include "kda/dims.h"
 #include "kda/ops/gate.h"
 #include "kda/tensor_view.h"
+#include "kda/workspace.h"
 
 namespace kda {
 
@@ -62,12 +63,19 @@ struct ChunkForwardParams {
   /// when q is f64), bf16 or f32 on the CUDA backend. Give it to the backward call to save the
   /// forward replay.
   TensorView h_kv;
+
+  /// out, optional ("keep"): what the backward would otherwise compute again from the inputs beside
+  /// the states, in the backend's own layout. `data` in the tensors' memory space, aligned to
+  /// kWorkspaceAlignment; `bytes` = num_state_blocks * chunk_kept_bytes_per_block. Results are
+  /// bit-equal with and without it. Null: the backward recomputes.
+  Workspace kept;
 };
 
 struct ChunkBackwardParams {
   OperatorInputs in;
   int chunk = 64;
   ConstTensorView h_kv;  ///< from chunk_forward, or absent: states are recomputed
+  Workspace kept;        ///< from chunk_forward on the same inputs (only read), or null: recomputed
 
   ConstTensorView d_o;               ///< [B,T,HV,V] dtype of q; absent = 0
   ConstTensorView d_final_state_kv;  ///< [N,HV,K,V] f32|f64; absent = 0
@@ -97,6 +105,10 @@ std::size_t chunk_backward_workspace_bytes(const ChunkBackwardParams& params,
 /// First extent of h_kv: the sum over sequences of ceil(length / 64). Reads cu_seqlens on the
 /// host; for cu_seqlens in device memory use the bound T / 64 + N.
 std::int64_t num_state_blocks(const OperatorInputs& inputs);
+
+/// Bytes of `kept` per 64-token block, all value heads of it, for tensors in `space`. 0: the
+/// backend there keeps nothing and ignores `kept` (host backends).
+std::size_t chunk_kept_bytes_per_block(const Dims& dims, DType io, MemorySpace space);
 
 /// What kAuto would choose and why (backend.h).
 BackendChoice explain_chunk_forward(const ChunkForwardParams& params);

@@ -25,12 +25,23 @@ struct StatePool {
   ConstTensorView num_accepted;  ///< [N] i32|i64, with 2-D slots only; absent = 1 for every row
 };
 
+/// Gated RMS norm of the output, in one f32 (f64) step before o is rounded; per token and value
+/// head
+///   o = weight * o / sqrt(mean over V of o^2 + eps) * sigmoid(gate)
+/// Source: Kimi Linear report (arXiv 2510.26692) equation 10. The states are not touched by it.
+struct OutputNorm {
+  ConstTensorView weight;  ///< [V] f32 (f64 when q is f64), contiguous; absent = no norm
+  ConstTensorView gate;    ///< [B,T,HV,V] f32 or dtype of q, before the sigmoid; absent = factor 1
+  double eps = 1e-5;       ///< >= 0
+};
+
 struct RecurrentForwardParams {
   OperatorInputs in;  ///< `in.initial_state_kv` must be absent when a pool is given
   /// [B,T,HV,V] step size per value channel, in place of in.beta and in.beta_logit; absent
   /// otherwise.
   ConstTensorView beta_v;
   StatePool pool;
+  OutputNorm out_norm;
   TensorView o;  ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
   TensorView final_state_kv;  ///< out, [N,HV,K,V]; absent = not wanted; not with a pool
 };

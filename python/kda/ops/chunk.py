@@ -73,9 +73,10 @@ def chunk_kda(
         safe_gate: promise that g >= -5. A hint for speed: every backend is exact without it, and
             none needs it. With ``use_gate_in_kernel`` it requires ``lower_bound``.
         lower_bound: < 0; selects the bounded gate. Not used when g is ready-made.
-        disable_recompute: a hint without effect on the result. Only the state at every 64th token
-            is kept for the backward pass (4 K V / 64 bytes per token and value head in float32),
-            with either value; everything else is recomputed.
+        disable_recompute: also keep what the backward pass would compute again from the inputs
+            (on CUDA 6 K + 256 bytes per token and value head for 16-bit tensors, nothing on a
+            host). No effect on the results, to the bit. The state at every 64th token is kept with
+            either value (2 K V / 64 bytes per token and value head, 4 in float32).
         return_intermediate_states: also return the state at the start of every 64-token chunk;
             only inside ``torch.inference_mode()``, with ``chunk_size`` 64 and
             ``disable_recompute`` False.
@@ -143,7 +144,9 @@ def chunk_kda(
         _check_padding(cu_seqlens, max_num_seqs)
     if return_intermediate_states:
         return _with_states(q, k, v, g, beta, options, disable_recompute, cu_seqlens_cpu)
-    o, final_state = torch.ops.kda.chunk(q, k, v, g, beta, **options)
+    o, final_state = torch.ops.kda.chunk(
+        q, k, v, g, beta, **options, keep_factors=bool(disable_recompute)
+    )
     return o, final_state if output_final_state else None
 
 

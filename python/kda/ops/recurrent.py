@@ -8,6 +8,7 @@ import torch
 
 from kda.ops._arguments import (
     KEYWORDS,
+    check_number,
     check_optional_tensors,
     check_tensors,
     host_values,
@@ -35,6 +36,9 @@ def fused_recurrent_kda(
     state_v_first: bool = False,
     cu_seqlens: torch.Tensor | None = None,
     *,
+    out_norm_weight: torch.Tensor | None = None,
+    out_gate: torch.Tensor | None = None,
+    out_norm_eps: float = 1e-5,
     backend: str = "auto",
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -42,6 +46,14 @@ def fused_recurrent_kda(
 
     Arguments, shapes, dtypes and errors as there; beta may also be [B, T, HV, V], a step size per
     value channel. Differentiating the results raises RuntimeError.
+
+    Args:
+        out_norm_weight: [V] float32 (narrower is widened; float64 when q is); asks for a gated RMS
+            norm of the output before it is rounded, per token and value head:
+            ``o = out_norm_weight * o * rsqrt(mean(o^2) + out_norm_eps) * sigmoid(out_gate)``.
+        out_gate: [B, T, HV, V], float32 or the dtype of q; None: no gate. With
+            ``out_norm_weight`` only.
+        out_norm_eps: >= 0.
 
     Returns:
         ``(o, final_state)``: o [B, T, HV, V] in the dtype of q; final_state [N, HV, K, V] float32
@@ -67,6 +79,7 @@ def fused_recurrent_kda(
         backend=backend,
         **kwargs,
     )
+    options.update(_norm_options(name, out_norm_weight, out_gate, out_norm_eps))
     beta = _ready_beta(beta, v, options)
     o, final_state = torch.ops.kda.recurrent(q, k, v, g, beta, **options)
     return o, final_state if output_final_state else None
@@ -95,6 +108,9 @@ def fused_recurrent_kda_fwd(
     lower_bound: float | None = None,
     out: torch.Tensor | None = None,
     *,
+    out_norm_weight: torch.Tensor | None = None,
+    out_gate: torch.Tensor | None = None,
+    out_norm_eps: float = 1e-5,
     backend: str = "auto",
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -115,6 +131,12 @@ def fused_recurrent_kda_fwd(
             read, and the states come back with ``output_final_state``: [N, HV, K, V] without
             indices, and with them one per token, [B * T, HV, K, V], float32.
         out: [B, T, HV, V] in the dtype of q; receives the output instead of a new tensor.
+        out_norm_weight: [V] float32 (narrower is widened; float64 when q is); asks for a gated RMS
+            norm of the output before it is rounded, per token and value head:
+            ``o = out_norm_weight * o * rsqrt(mean(o^2) + out_norm_eps) * sigmoid(out_gate)``.
+        out_gate: [B, T, HV, V], float32 or the dtype of q; None: no gate. With
+            ``out_norm_weight`` only.
+        out_norm_eps: >= 0.
         backend: as in :func:`kda.chunk_kda`, where all other arguments are explained too.
 
     Returns:
@@ -150,6 +172,7 @@ def fused_recurrent_kda_fwd(
         backend=backend,
         **kwargs,
     )
+    options.update(_norm_options(name, out_norm_weight, out_gate, out_norm_eps))
     tensors = (q, k, v, g, _ready_beta(beta, v, options))
     if num_accepted_tokens is not None and ssm_state_indices is None:
         raise ValueError(f"{name}: num_accepted_tokens needs ssm_state_indices [N, Tmax]")
@@ -195,9 +218,20 @@ def _refuse_unknown(function: str, kwargs: dict[str, Any]) -> None:
     if not unknown:
         return
     known = [name for name in KEYWORDS if name not in ("chunk_size", "cu_seqlens_cpu")]
+    known += ["out_gate", "out_norm_eps", "out_norm_weight"]
     if function == "fused_recurrent_kda_fwd":
         known += ["inplace_final_state", "num_accepted_tokens", "out", "ssm_state_indices"]
     refuse_unknown(function, unknown, known)
+
+
+def _norm_options(
+    name: str, weight: torch.Tensor | None, gate: torch.Tensor | None, eps: float
+) -> dict[str, Any]:
+    check_optional_tensors(name, out_norm_weight=weight, out_gate=gate)
+    if eps is None:
+        raise TypeError(f"{name}: out_norm_eps: expected a number, given NoneType")
+    check_number(name, "out_norm_eps", eps)
+    return {"out_norm_weight": weight, "out_gate": gate, "out_norm_eps": eps}
 
 
 def _ready_beta(beta: torch.Tensor, v: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
