@@ -28,8 +28,9 @@ ALLOWED: dict[str, set[str]] = {
     "io": {"kda", "io"},
     "text": {"kda", "io", "text"},
     "model": {"kda", "binding", "io", "model"},
-    "train": {"kda", "binding", "io", "text", "model", "train"},
-    "cli": {"kda", "binding", "io", "text", "model", "train", "cli"},
+    "eval": {"kda", "io", "text", "model", "eval"},
+    "train": {"kda", "binding", "io", "text", "model", "eval", "train"},
+    "cli": {"kda", "binding", "io", "text", "model", "eval", "train", "cli"},
 }
 # A backend may see only the table it fills, not the dispatcher's choices.
 ONLY_HEADER = {
@@ -38,7 +39,7 @@ ONLY_HEADER = {
     ("dispatch", "cpu"): "cpu/cpu_backend.h",
     ("binding", "dispatch"): "dispatch/backend_table.h",
 }
-TORCH_LAYERS = {"binding", "model", "train", "cli"}
+TORCH_LAYERS = {"binding", "model", "eval", "train", "cli"}
 TORCH_INCLUDE = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CUDA_INCLUDE = re.compile(r"^(cuda|cuda_\w+|cublas\w*|cooperative_groups|mma|nv\w*)(\.h|/.*)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
