@@ -108,7 +108,7 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (std::int64_t d : {64, 128}) {
     const std::string size = "_d" + std::to_string(d);
-    for (std::int64_t T : {1, 15, 16, 17, 63, 64, 65, 200}) {
+    for (std::int64_t T : {1, 15, 16, 17, 31, 63, 64, 65, 127, 128, 129, 257}) {
       Case c = served("tokens_" + std::to_string(T) + size);
       c.T = T;
       c.K = c.V = d;
