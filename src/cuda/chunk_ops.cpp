@@ -72,14 +72,13 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   args.d_initial_state = to_tensor(params.d_initial_state_kv);
   void* stream = context.stream;
   make_map(params.in, problem, args.map, stream);
-  if (path_of(problem) == Path::kMma) {
+  if (hopper::backward_reason_against(params, problem).empty()) {
+    hopper::launch_reverse(args, stream);
+    hopper::launch_local(args, stream);
+  } else if (path_of(problem) == Path::kMma) {
     launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
-    if (hopper::reverse_reason_against(params, problem).empty()) {
-      hopper::launch_reverse(args, stream);
-    } else {
-      launch_scan_rev_mma(args, stream);
-    }
+    launch_scan_rev_mma(args, stream);
     launch_local_mma(args, stream);
   } else {
     launch_prep_simt(args, stream);

@@ -1,5 +1,6 @@
 #include "cuda/plan.h"
 
+#include "cuda/hopper/scan.h"
 #include "cuda/tiling/instances.h"
 
 namespace kda::cuda {
@@ -83,7 +84,9 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   const std::int64_t tiles = problem.num_state_blocks * d.HV;
   const std::int64_t tokens = d.B * d.T;
   plan_map(problem, &arena, &args->map);
-  plan_factors(problem, path, &arena, &args->factors);
+  if (!hopper::backward_reason_against(params, problem).empty()) {
+    plan_factors(problem, path, &arena, &args->factors);
+  }
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }

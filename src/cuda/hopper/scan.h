@@ -1,5 +1,4 @@
-// Host side of the fused scans for Hopper (sm_90a): the whole forward, and the reverse scan of the
-// backward.
+// Host side of the kernels for Hopper (sm_90a): the whole forward in one, the backward in two.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +12,9 @@ namespace kda::cuda::hopper {
 // Why the fused forward cannot serve this call on the current device, in one line; empty: it can.
 std::string forward_reason_against(const ChunkForwardParams& params, const core::Problem& problem);
 
-// The same for the reverse scan (the other stages of the backward are the portable ones).
-std::string reverse_reason_against(const ChunkBackwardParams& params, const core::Problem& problem);
+// The same for the backward: reverse scan and chunk-local part, no factors in memory.
+std::string backward_reason_against(const ChunkBackwardParams& params,
+                                    const core::Problem& problem);
 
 // Process-wide switch, on from the start: tests and benchmarks compare the two paths.
 void set_enabled(bool enabled);

@@ -1,4 +1,4 @@
-// Which calls the fused forward serves. Everything else takes the portable kernels.
+// Which calls the fused kernels serve. Everything else takes the portable ones.
 #include <atomic>
 #include <initializer_list>
 #include <string>
@@ -19,7 +19,7 @@ std::string head_text(const Dims& d) {
   return "K=" + std::to_string(d.K) + ", V=" + std::to_string(d.V);
 }
 
-// What speaks against both scans.
+// What speaks against both directions.
 std::string common_reason(const OperatorInputs& in, const core::Problem& problem) {
   if (!enabled()) return "switched off for this process";
   const DeviceSupport device = device_support();
@@ -76,20 +76,25 @@ std::string forward_reason_against(const ChunkForwardParams& params, const core:
   return reason;
 }
 
-std::string reverse_reason_against(const ChunkBackwardParams& params,
-                                   const core::Problem& problem) {
+std::string backward_reason_against(const ChunkBackwardParams& params,
+                                    const core::Problem& problem) {
   const OperatorInputs& in = params.in;
   std::string reason = common_reason(in, problem);
   if (reason.empty()) {
-    reason = rows_reason(
-        {{"q", in.q}, {"k", in.k}, {"g_raw", in.g_raw}, {"d_o", params.d_o}, {"dv", params.dv}});
+    reason = rows_reason({{"q", in.q},
+                          {"k", in.k},
+                          {"v", in.v},
+                          {"g_raw", in.g_raw},
+                          {"h_kv", params.h_kv},
+                          {"d_o", params.d_o},
+                          {"dq", params.dq},
+                          {"dk", params.dk},
+                          {"dv", params.dv},
+                          {"dg", params.dg}});
   }
-  const Dims& d = problem.dims;
-  if (reason.empty() && (d.K != 128 || !whole_heads(d.N * d.HV, device_support().num_sms))) {
-    reason = "the portable scan is as fast where heads are small or few";
-  }
-  // Timed for whole heads, compared with the oracle for half heads only.
-  if (reason.empty() && !kAllForms) reason = "its form for whole heads is not verified yet";
+  if (reason.empty() && problem.dims.K != 128) reason = "it needs K = V = 128";
+  if (reason.empty() && !params.h_kv.defined()) reason = "it needs the forward's states, h_kv";
+  if (reason.empty() && !kBackward) reason = "its backward is not verified yet";
   return reason;
 }
 
