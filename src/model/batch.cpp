@@ -85,6 +85,10 @@ Sequences::Sequences(const at::Tensor& cu_seqlens, c10::Device device)
   const auto offsets = host_span(cu_host);
   num_sequences = static_cast<std::int64_t>(offsets.size()) - 1;
   num_tokens = offsets.back();
+  if (cu_device.is_cuda()) cu_i32 = cu_device.to(at::kInt);
+  for (std::size_t n = 0; n + 1 < offsets.size(); ++n) {
+    longest = std::max(longest, offsets[n + 1] - offsets[n]);
+  }
   one_token_each = num_tokens == num_sequences && num_sequences > 0;
   for (std::size_t n = 0; one_token_each && n + 1 < offsets.size(); ++n) {
     one_token_each = offsets[n + 1] - offsets[n] == 1;

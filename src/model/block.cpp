@@ -9,36 +9,127 @@
 #include "model/tensors.h"
 
 namespace kda::model {
+namespace {
+
+std::variant<KdaAttention, GatedMla> make_attention(const KDAConfig& config, std::int64_t index,
+                                                    const LayerOptions& layer) {
+  if (config.is_mla(index)) return GatedMla(config.mla, config.hidden_size, layer);
+  return KdaAttention(config, layer);
+}
+
+std::variant<GatedMlp, LatentMoe> make_feed_forward(const KDAConfig& config, std::int64_t index,
+                                                    const LayerOptions& layer) {
+  if (config.is_moe(index)) {
+    return LatentMoe(config.moe, config.hidden_size, config.activation, config.norm_eps, layer);
+  }
+  return GatedMlp(config.hidden_size, config.intermediate_size, config.activation, layer);
+}
+
+bool starts_attn_res_block(const KDAConfig& config, std::int64_t index) {
+  switch (config.attn_res.mode) {
+    case AttnResMode::kOff:
+      return false;
+    case AttnResMode::kBlock:
+      return index % config.attn_res.layers_per_block(config.num_layers) == 0;
+    case AttnResMode::kFull:
+      return true;
+  }
+  return false;
+}
+
+// The running source after one more output; undefined: it starts anew. Sums are f32 (f64).
+at::Tensor running_sum(const at::Tensor& x, const at::Tensor& output) {
+  if (!x.defined()) return output;
+  return x.to(island_type_of(x.scalar_type())) + output;
+}
+
+std::vector<at::Tensor> with(std::vector<at::Tensor> sources, const at::Tensor& running) {
+  sources.push_back(running);
+  return sources;
+}
+
+}  // namespace
 
 at::Tensor Residual::sum() const {
   return delta.defined() ? base + delta.to(base.scalar_type()) : base;
 }
 
-Block::Block(const KDAConfig& config, const LayerOptions& layer)
+Block::Block(const KDAConfig& config, std::int64_t index, const LayerOptions& layer)
     : norm_eps_(config.norm_eps),
       activation_(layer.activation),
+      mode_(config.attn_res.mode),
+      starts_block_(starts_attn_res_block(config, index)),
       input_norm_(new_parameter({config.hidden_size}, layer.tensors)),
       post_attention_norm_(new_parameter({config.hidden_size}, layer.tensors)),
-      attention_(config, layer) {
-  const auto inputs = new_neighbours({config.intermediate_size, config.intermediate_size},
-                                     config.hidden_size, layer.tensors);
-  mlp_ = {inputs[0], inputs[1],
-          new_parameter({config.hidden_size, config.intermediate_size}, layer.tensors)};
+      attention_(make_attention(config, index, layer)),
+      feed_forward_(make_feed_forward(config, index, layer)) {
+  if (config.attn_res.enabled()) {
+    attention_res_ = AttnResWeights::make(config.hidden_size, layer);
+    mlp_res_ = AttnResWeights::make(config.hidden_size, layer);
+  }
 }
 
-Residual Block::forward(const Residual& input, const Sequences& sequences, const LayerCache& cache,
-                        const BlockObserver* observer) const {
+at::Tensor Block::attend(const at::Tensor& x, const Sequences& sequences,
+                         const BlockCall& call) const {
+  if (call.largest_logits != nullptr && mla() != nullptr) {
+    *call.largest_logits = mla()->largest_logits(x, sequences);
+  }
+  const at::Tensor y = std::visit(
+      [&](const auto& attention) {
+        return call.cache.state != nullptr ? attention.forward_cached(x, sequences, call.cache)
+                                           : attention.forward(x, sequences);
+      },
+      attention_);
+  if (call.observer != nullptr) (*call.observer)("attn", y);
+  return y;
+}
+
+at::Tensor Block::feed(const at::Tensor& x, const BlockCall& call) const {
+  const LatentMoe* experts = moe();
+  const at::Tensor y = experts != nullptr ? experts->forward(x, call.statistics)
+                                          : std::get<GatedMlp>(feed_forward_).forward(x);
+  if (call.observer != nullptr) (*call.observer)("mlp", y);
+  return y;
+}
+
+at::Tensor Block::normed(const at::Tensor& h, const at::Tensor& gain) const {
+  return add_rms_norm(h, {}, gain, norm_eps_, activation_).normed;
+}
+
+Depth Block::forward(const Depth& input, const Sequences& sequences, const BlockCall& call) const {
+  return mode_ == AttnResMode::kOff ? forward_plain(input, sequences, call)
+                                    : forward_attn_res(input, sequences, call);
+}
+
+Depth Block::forward_plain(const Depth& input, const Sequences& sequences,
+                           const BlockCall& call) const {
   const NormedSum before =
-      add_rms_norm(input.base, input.delta, input_norm_, norm_eps_, activation_);
-  const at::Tensor attended = cache.state != nullptr
-                                  ? attention_.forward_cached(before.normed, sequences, cache)
-                                  : attention_.forward(before.normed, sequences);
-  if (observer != nullptr) (*observer)("attn", attended);
+      add_rms_norm(input.residual.base, input.residual.delta, input_norm_, norm_eps_, activation_);
+  const at::Tensor attended = attend(before.normed, sequences, call);
   const NormedSum between =
       add_rms_norm(before.sum, attended, post_attention_norm_, norm_eps_, activation_);
-  const at::Tensor fed = mlp_.forward(between.normed);
-  if (observer != nullptr) (*observer)("mlp", fed);
-  return {between.sum, fed};
+  return {{between.sum, feed(between.normed, call)}, {}};
+}
+
+Depth Block::forward_attn_res(const Depth& input, const Sequences& sequences,
+                              const BlockCall& call) const {
+  at::Tensor x = input.residual.base;
+  std::vector<at::Tensor> sources = input.sources;
+  at::Tensor h = sources.empty() ? x
+                                 : attn_res(with(sources, x), attention_res_->gain,
+                                            attention_res_->query, norm_eps_);
+  if (starts_block_) {
+    sources.push_back(x);
+    x.reset();
+  }
+  x = running_sum(x, attend(normed(h, input_norm_), sequences, call));
+  h = attn_res(with(sources, x), mlp_res_->gain, mlp_res_->query, norm_eps_);
+  if (mode_ == AttnResMode::kFull) {
+    sources.push_back(x);
+    x.reset();
+  }
+  x = running_sum(x, feed(normed(h, post_attention_norm_), call));
+  return {{x, {}}, sources};
 }
 
 namespace {
@@ -46,61 +137,116 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// A depth as a list of tensors for an autograd function. What a block returns: its residual and,
+// in mode full, the source made inside it; a source that was the input is the caller's already.
+variable_list flat(const Residual& residual) {
+  variable_list list{residual.base};
+  if (residual.delta.defined()) list.push_back(residual.delta);
+  return list;
+}
+
 struct RecomputedBlock : torch::autograd::Function<RecomputedBlock> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& base,
-                               const std::optional<at::Tensor>& delta_in, const Block* block,
-                               const Sequences& sequences) {
-    const at::Tensor delta = delta_in.value_or(at::Tensor());
-    const Residual out = block->forward({base, delta}, sequences, {}, nullptr);
-    ctx->save_for_backward({base, delta, sequences.cu_host});
+  // `inputs`: base, delta if any, sources.
+  static variable_list forward(AutogradContext* ctx, at::TensorList inputs, const Block* block,
+                               const Sequences& sequences, bool has_delta, bool makes_source,
+                               const BlockCall& call) {
+    variable_list saved(inputs.begin(), inputs.end());
+    const Depth out = block->forward(unflat(saved, has_delta), sequences, call);
+    saved.insert(saved.end(), {sequences.cu_host, sequences.cu_device, sequences.cu_i32});
+    ctx->save_for_backward(saved);
     ctx->saved_data["block"] = reinterpret_cast<std::int64_t>(block);
+    ctx->saved_data["has_delta"] = has_delta;
+    ctx->saved_data["makes_source"] = makes_source;
     ctx->set_materialize_grads(false);
-    return {out.base, out.delta};
+    return outputs_of(out, makes_source);
   }
 
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    variable_list saved = ctx->get_saved_variables();
+    const std::size_t count = saved.size() - 3;
+    Sequences sequences(saved[count], c10::kCPU);
+    sequences.cu_device = saved[count + 1];
+    sequences.cu_i32 = saved[count + 2];
+    saved.resize(count);
     const auto* block = reinterpret_cast<const Block*>(ctx->saved_data["block"].toInt());
     const c10::AutoGradMode with_grad(true);
-    const auto leaf = [](const at::Tensor& tensor) {
-      if (!tensor.defined()) return at::Tensor();
-      at::Tensor copy = tensor.detach();
-      copy.set_requires_grad(true);
-      return copy;
-    };
-    const at::Tensor base = leaf(saved[0]);
-    const at::Tensor delta = leaf(saved[1]);
-    const Residual out =
-        block->forward({base, delta}, Sequences(saved[2], saved[0].device()), {}, nullptr);
+    for (at::Tensor& tensor : saved) {
+      tensor = tensor.detach();
+      tensor.set_requires_grad(true);
+    }
+    const Depth out =
+        block->forward(unflat(saved, ctx->saved_data["has_delta"].toBool()), sequences, {});
+    const variable_list outputs = outputs_of(out, ctx->saved_data["makes_source"].toBool());
     variable_list roots;
     variable_list root_grads;
-    for (const auto& [root, grad] :
-         {std::pair(out.base, grads[0]), std::pair(out.delta, grads[1])}) {
-      if (!grad.defined()) continue;
-      roots.push_back(root);
-      root_grads.push_back(grad);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!grads[i].defined()) continue;
+      roots.push_back(outputs[i]);
+      root_grads.push_back(grads[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_grads);
-    return {base.grad(), delta.defined() ? delta.grad() : at::Tensor(), {}, {}};
+    variable_list result;
+    for (const at::Tensor& tensor : saved)
+      result.push_back(tensor.grad());
+    result.resize(saved.size() + 5);
+    return result;
+  }
+
+ private:
+  static Depth unflat(const variable_list& list, bool has_delta) {
+    const std::size_t first = has_delta ? 2 : 1;
+    return {{list[0], has_delta ? list[1] : at::Tensor()},
+            {list.begin() + static_cast<std::ptrdiff_t>(first), list.end()}};
+  }
+
+  static variable_list outputs_of(const Depth& out, bool makes_source) {
+    variable_list list = flat(out.residual);
+    if (makes_source) list.push_back(out.sources.back());
+    return list;
   }
 };
 
 }  // namespace
 
-Residual Block::forward_recomputed(const Residual& input, const Sequences& sequences) const {
-  const variable_list out = RecomputedBlock::apply(input.base, given(input.delta), this, sequences);
-  return {out[0], out[1]};
+Depth Block::forward_recomputed(const Depth& input, const Sequences& sequences,
+                                const BlockCall& call) const {
+  const bool makes_source = mode_ == AttnResMode::kFull;
+  variable_list inputs = flat(input.residual);
+  inputs.insert(inputs.end(), input.sources.begin(), input.sources.end());
+  const variable_list out = RecomputedBlock::apply(
+      at::TensorList(inputs), this, sequences, input.residual.delta.defined(), makes_source, call);
+  Depth result{{out[0], {}}, input.sources};
+  if (mode_ == AttnResMode::kOff) result.residual.delta = out[1];
+  if (starts_block_) result.sources.push_back(input.residual.base);
+  if (makes_source) result.sources.push_back(out.back());
+  return result;
 }
 
 void Block::collect(const std::string& prefix, std::vector<Parameter>& parameters) const {
   using Kind = ParameterKind;
+  if (attention_res_) attention_res_->collect(prefix + "self_attention_res", parameters);
   parameters.push_back({prefix + "input_layernorm.weight", input_norm_, Kind::kNorm});
-  attention_.collect(prefix + "self_attn.", parameters);
+  std::visit([&](const auto& attention) { attention.collect(prefix + "self_attn.", parameters); },
+             attention_);
+  if (mlp_res_) mlp_res_->collect(prefix + "mlp_res", parameters);
   parameters.push_back(
       {prefix + "post_attention_layernorm.weight", post_attention_norm_, Kind::kNorm});
-  parameters.push_back({prefix + "mlp.gate_proj.weight", mlp_.gate_proj, Kind::kMatrix});
-  parameters.push_back({prefix + "mlp.up_proj.weight", mlp_.up_proj, Kind::kMatrix});
-  parameters.push_back({prefix + "mlp.down_proj.weight", mlp_.down_proj, Kind::kMatrix});
+  if (const LatentMoe* experts = moe()) {
+    experts->collect(prefix + "block_sparse_moe.", parameters);
+  } else {
+    std::get<GatedMlp>(feed_forward_).collect(prefix + "mlp.", parameters);
+  }
+}
+
+void Block::collect_buffers(const std::string& prefix, std::vector<Parameter>& buffers) const {
+  if (const LatentMoe* experts = moe()) {
+    experts->collect_buffers(prefix + "block_sparse_moe.", buffers);
+  }
+}
+
+LayerState Block::new_state(std::int64_t num_rows) const {
+  return std::visit([&](const auto& attention) { return attention.new_state(num_rows); },
+                    attention_);
 }
 
 }  // namespace kda::model

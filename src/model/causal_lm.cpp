@@ -10,6 +10,8 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "kda/backend.h"
@@ -30,6 +32,13 @@ namespace {
 struct Cache {
   DecodeState* state = nullptr;
   at::Tensor rows;
+  std::span<const std::int64_t> host_rows;  // empty: all
+  std::vector<std::int64_t> past;           // tokens before this call, by sequence
+
+  LayerCache layer(std::size_t index) const {
+    if (state == nullptr) return {};
+    return {&state->layers()[index], rows, host_rows, past};
+  }
 };
 
 }  // namespace
@@ -41,7 +50,10 @@ struct CausalLM::Impl {
   at::Tensor embedding;  // [vocab,d]
   at::Tensor head;       // [vocab,d]; the embedding itself when tied
   at::Tensor final_norm;
+  std::optional<AttnResWeights> output_res;
   std::vector<Block> blocks;
+  // One for each layer with experts, null for the others. Counting is no change of the model.
+  mutable std::vector<std::unique_ptr<RoutingStatistics>> routing;
 
   Impl(const KDAConfig& config_in, const ModelOptions& options)
       : config(config_in), compute(options.compute), device(options.device) {
@@ -53,8 +65,15 @@ struct CausalLM::Impl {
     final_norm = new_parameter({config.hidden_size}, kind);
     blocks.reserve(static_cast<std::size_t>(config.num_layers));
     const LayerOptions layer{compute, options.backend, kind};
-    for (std::int64_t i = 0; i < config.num_layers; ++i)
-      blocks.emplace_back(config, layer);
+    for (std::int64_t i = 0; i < config.num_layers; ++i) {
+      blocks.emplace_back(config, i, layer);
+      routing.push_back(blocks.back().moe() == nullptr
+                            ? nullptr
+                            : std::make_unique<RoutingStatistics>(options.balance));
+    }
+    if (config.attn_res.enabled()) {
+      output_res = AttnResWeights::make(config.hidden_size, layer);
+    }
   }
 
   std::vector<Parameter> parameters() const {
@@ -63,40 +82,66 @@ struct CausalLM::Impl {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       blocks[i].collect("model.layers." + std::to_string(i) + ".", all);
     }
+    if (output_res) output_res->collect("model.output_attn_res", all);
     all.push_back({"model.norm.weight", final_norm, ParameterKind::kNorm});
     if (!config.tie_embeddings) all.push_back({"lm_head.weight", head, ParameterKind::kHead});
     return all;
   }
 
+  std::vector<Parameter> buffers() const {
+    std::vector<Parameter> all;
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i].collect_buffers("model.layers." + std::to_string(i) + ".", all);
+    }
+    return all;
+  }
+
   // The normed output of the last block [tokens,d] in the activation dtype.
   at::Tensor hidden(const PackedIds& packed, const Sequences& sequences, const Cache& cache,
-                    const ForwardOptions& options) const {
+                    const ForwardOptions& options, bool count_routing = false) const {
     const auto observe = [&](const std::string& name, const at::Tensor& value) {
       if (options.observer != nullptr) (*options.observer)(name, value);
     };
-    Residual stream{at::embedding(embedding, packed.ids.to(device).flatten()), {}};
-    observe("embed", stream.base);
+    Depth depth;
+    depth.residual.base = at::embedding(embedding, packed.ids.to(device).flatten());
+    observe("embed", depth.residual.base);
     const bool recompute =
         options.recompute_blocks && c10::GradMode::is_enabled() && options.observer == nullptr;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const std::string name = "layers." + std::to_string(i);
+      at::Tensor largest;
+      BlockCall call;
+      if (count_routing) call.statistics = routing[i].get();
+      if (options.largest_logits != nullptr) call.largest_logits = &largest;
       if (recompute) {
-        stream = blocks[i].forward_recomputed(stream, sequences);
-        continue;
+        depth = blocks[i].forward_recomputed(depth, sequences, call);
+      } else {
+        const BlockObserver parts = [&](const char* part, const at::Tensor& value) {
+          observe(name + "." + part, value);
+        };
+        if (options.observer != nullptr) call.observer = &parts;
+        call.cache = cache.layer(i);
+        depth = blocks[i].forward(depth, sequences, call);
+        if (options.observer != nullptr) observe(name, depth.residual.sum());
       }
-      const BlockObserver parts = [&](const char* part, const at::Tensor& value) {
-        observe(name + "." + part, value);
-      };
-      const LayerCache layer{cache.state == nullptr ? nullptr : &cache.state->layers()[i],
-                             cache.rows};
-      stream = blocks[i].forward(stream, sequences, layer,
-                                 options.observer == nullptr ? nullptr : &parts);
-      if (options.observer != nullptr) observe(name, stream.sum());
+      if (largest.defined()) {
+        options.largest_logits->push_back({static_cast<std::int64_t>(i), largest});
+      }
     }
-    const at::Tensor out =
-        add_rms_norm(stream.base, stream.delta, final_norm, config.norm_eps, compute).normed;
+    const at::Tensor out = final_normed(depth);
     observe("norm", out);
     return out;
+  }
+
+  at::Tensor final_normed(const Depth& depth) const {
+    const Residual& last = depth.residual;
+    if (!output_res) {
+      return add_rms_norm(last.base, last.delta, final_norm, config.norm_eps, compute).normed;
+    }
+    std::vector<at::Tensor> sources = depth.sources;
+    sources.push_back(last.base);
+    const at::Tensor h = attn_res(sources, output_res->gain, output_res->query, config.norm_eps);
+    return add_rms_norm(h, {}, final_norm, config.norm_eps, compute).normed;
   }
 
   // f32 products also in bf16 models: bf16 logits tie too often for a stable greedy choice.
@@ -171,6 +216,33 @@ const KDAConfig& CausalLM::config() const { return impl_->config; }
 DType CausalLM::compute() const { return impl_->compute; }
 c10::Device CausalLM::device() const { return impl_->device; }
 std::vector<Parameter> CausalLM::parameters() const { return impl_->parameters(); }
+std::vector<Parameter> CausalLM::buffers() const { return impl_->buffers(); }
+
+void CausalLM::update_routing() {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < impl_->blocks.size(); ++i) {
+    if (impl_->routing[i]) impl_->routing[i]->update(impl_->blocks[i].moe()->selection_bias());
+  }
+}
+
+void CausalLM::discard_routing() {
+  for (const auto& statistics : impl_->routing) {
+    if (statistics) statistics->reset();
+  }
+}
+
+std::vector<RoutingLoad> CausalLM::routing_loads() const {
+  std::vector<RoutingLoad> loads;
+  for (std::size_t i = 0; i < impl_->routing.size(); ++i) {
+    if (!impl_->routing[i] || !impl_->routing[i]->loads().defined()) continue;
+    const at::Tensor counts = impl_->routing[i]->loads().to(at::kCPU, at::kDouble);
+    const double mean = counts.mean().item<double>();
+    if (mean == 0) continue;
+    loads.push_back({static_cast<std::int64_t>(i), counts.max().item<double>() / mean,
+                     counts.min().item<double>() / mean});
+  }
+  return loads;
+}
 
 std::int64_t CausalLM::num_parameters() const {
   std::int64_t count = 0;
@@ -185,7 +257,8 @@ LossOutput CausalLM::loss(const PackedIds& packed, const at::Tensor& targets,
   check_not_empty(packed);
   check_targets(packed, targets);
   const at::Tensor flat = targets.contiguous().flatten();
-  const at::Tensor hidden = impl_->hidden(packed, sequences, {}, options);
+  const bool count_routing = options.count_routing && c10::GradMode::is_enabled();
+  const at::Tensor hidden = impl_->hidden(packed, sequences, {}, options, count_routing);
   return {cross_entropy_sum(hidden, impl_->head, flat), count_targets(flat)};
 }
 
@@ -212,7 +285,7 @@ DecodeState CausalLM::new_state(std::int64_t num_rows) const {
   }
   std::vector<LayerState> layers;
   for (const Block& block : impl_->blocks)
-    layers.push_back(block.attention().new_state(num_rows));
+    layers.push_back(block.new_state(num_rows));
   return {std::move(layers), num_rows};
 }
 
@@ -224,7 +297,8 @@ at::Tensor CausalLM::prefill(const PackedIds& pieces, DecodeState& state,
   at::Tensor logits = at::zeros({sequences.num_sequences, config().vocab_size},
                                 impl_->head.options().requires_grad(false));
   if (sequences.num_tokens == 0) return logits;
-  const at::Tensor hidden = impl_->hidden(pieces, sequences, {&state, {}}, options);
+  const at::Tensor hidden =
+      impl_->hidden(pieces, sequences, {&state, {}, {}, state.lengths()}, options);
   const auto cu = host_span(sequences.cu_host);
   std::vector<std::int64_t> rows;
   std::vector<std::int64_t> last;
@@ -273,7 +347,11 @@ at::Tensor CausalLM::step_rows(const at::Tensor& ids, const std::vector<std::int
   }
   const bool all_in_order = count == state.num_rows() && std::is_sorted(rows.begin(), rows.end());
   const at::Tensor which = all_in_order ? at::Tensor() : index_tensor(rows, impl_->device);
-  const at::Tensor hidden = impl_->hidden(tokens, sequences, {&state, which}, {});
+  Cache cache{&state, which, {}, {}};
+  for (const std::int64_t row : rows)
+    cache.past.push_back(state.lengths()[static_cast<std::size_t>(row)]);
+  if (!all_in_order) cache.host_rows = rows;
+  const at::Tensor hidden = impl_->hidden(tokens, sequences, cache, {});
   for (const std::int64_t row : rows)
     state.advance(row, 1);
   return impl_->logits_of(hidden);
@@ -307,7 +385,10 @@ std::uint64_t CausalLM::fingerprint() const {
   };
   const std::string text = config().to_json();
   mix_bytes(text.data(), text.size());
-  for (const Parameter& parameter : parameters()) {
+  std::vector<Parameter> all = parameters();
+  const std::vector<Parameter> more = buffers();
+  all.insert(all.end(), more.begin(), more.end());
+  for (const Parameter& parameter : all) {
     const at::Tensor host = parameter.tensor.detach().to(at::kCPU).contiguous();
     mix_bytes(host.const_data_ptr(), host.nbytes());
   }

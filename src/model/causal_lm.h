@@ -1,4 +1,4 @@
-/// The KDA language model: embedding, blocks, final norm, head, loss.
+/// The language model: embedding, blocks, final norm, head, loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +15,7 @@
 #include "model/config.h"
 #include "model/decode_state.h"
 #include "model/parameter.h"
+#include "model/quantile_balance.h"
 
 namespace kda::model {
 
@@ -27,15 +28,33 @@ struct ModelOptions {
   c10::Device device = c10::kCPU;
   std::uint64_t seed = 0;        ///< of the initial weights: same seed, same bits, on every machine
   std::string backend = "auto";  ///< of the KDA operator: "auto", "ref", "cpu" or "cuda"
+  BalanceOptions balance;        ///< how experts are balanced (mixtures of experts only)
 };
 
 /// Called with each activation as it is computed, in order: "embed", "layers.3.attn",
 /// "layers.3.mlp", "layers.3", "norm". Must not modify the tensor.
 using ActivationObserver = std::function<void(const std::string& name, const at::Tensor& value)>;
 
+/// The largest attention logit of each head of an MLA layer: what QK-Clip limits.
+struct LargestLogits {
+  std::int64_t layer = 0;
+  at::Tensor logits;  ///< [H] f32 (f64)
+};
+
 struct ForwardOptions {
   const ActivationObserver* observer = nullptr;
   bool recompute_blocks = false;  ///< keep only block inputs for backward: less memory, more time
+  /// Whether a loss with gradients counts its routing for `update_routing`. Not for losses whose
+  /// gradients are thrown away.
+  bool count_routing = true;
+  std::vector<LargestLogits>* largest_logits = nullptr;  ///< appended to, one entry an MLA layer
+};
+
+/// How evenly the tokens of a step went to the experts of a layer; 1 is even.
+struct RoutingLoad {
+  std::int64_t layer = 0;
+  double max_load = 0;  ///< tokens of the busiest expert over the mean
+  double min_load = 0;
 };
 
 /// Sum of the cross entropies and what it is a sum of. The mean is sum / num_tokens; with
@@ -57,10 +76,25 @@ class CausalLM {
   DType compute() const;
   c10::Device device() const;
 
-  /// All parameters in a fixed order (embedding, blocks, norm, head); the tied head is not listed
-  /// again. Assigning to `tensor.mutable_grad()` or updating `tensor` in place acts on the model.
+  /// All trained parameters in a fixed order (embedding, blocks, norm, head); the tied head is not
+  /// listed again. Assigning to `tensor.mutable_grad()` or updating `tensor` in place acts on the
+  /// model.
   std::vector<Parameter> parameters() const;
   std::int64_t num_parameters() const;
+
+  /// What is part of the model and of its weight file but not trained: selection biases of experts.
+  std::vector<Parameter> buffers() const;
+
+  /// To be called after each optimizer step: sets the selection biases of all experts from the
+  /// routing counted since the last call and forgets it. Nothing happens in models without experts.
+  void update_routing();
+
+  /// Forgets the routing counted since then, for a step that is skipped.
+  void discard_routing();
+
+  /// The loads counted since the last `update_routing`, one entry for each layer with experts;
+  /// waits for the device.
+  std::vector<RoutingLoad> routing_loads() const;
 
   /// Next-token loss. `targets[i]` is the token that follows `ids[i]` in its own sequence, or
   /// kIgnoreTarget: the packer shifts, so no sequence predicts the next one's first token. Logits

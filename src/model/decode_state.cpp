@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -31,11 +32,27 @@ std::span<const std::byte> bytes_of(const at::Tensor& host) {
   return {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()};
 }
 
-std::string state_name(std::size_t layer) {
-  return "layers." + std::to_string(layer) + ".state_kv";
+// The tensors of a layer that exist, with their names in a file.
+template <class Layer>
+auto tensors_of(Layer& layer, std::size_t index) {
+  using Pointer = decltype(&layer.latent);
+  const std::string prefix = "layers." + std::to_string(index) + ".";
+  std::vector<std::pair<std::string, Pointer>> found;
+  if (layer.state_kv.defined()) found.emplace_back(prefix + "state_kv", &layer.state_kv);
+  if (layer.conv_window.defined()) found.emplace_back(prefix + "conv_window", &layer.conv_window);
+  if (layer.latent.defined()) found.emplace_back(prefix + "latent", &layer.latent);
+  return found;
 }
-std::string window_name(std::size_t layer) {
-  return "layers." + std::to_string(layer) + ".conv_window";
+
+io::StDtype stored_type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return io::StDtype::kF64;
+    case at::kBFloat16:
+      return io::StDtype::kBF16;
+    default:
+      return io::StDtype::kF32;
+  }
 }
 
 std::vector<std::int64_t> shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
@@ -44,20 +61,27 @@ std::vector<std::int64_t> shape_of(const at::Tensor& tensor) { return tensor.siz
   throw Error(ErrorCode::kInvalidArgument, "decode state " + path + ": " + why);
 }
 
-// Reads one tensor of the file, which must be `like` with `rows` rows: checked before memory is
-// taken, since the file may claim anything.
+// Reads one tensor of the file, which must have this shape and, but for latents, the dtype of
+// `like`: checked before memory is taken, since the file may claim anything. Latents are f32 on the
+// host and bf16 elsewhere in the same model, and change without loss.
 at::Tensor read_like(const io::SafetensorsFile& file, const std::string& name,
-                     const at::Tensor& like, std::int64_t rows) {
+                     const at::Tensor& like, const std::vector<std::int64_t>& shape,
+                     bool is_latent) {
   const io::StTensor& stored = file.info(name);
-  const auto wanted = like.scalar_type() == at::kDouble ? io::StDtype::kF64 : io::StDtype::kF32;
-  std::vector<std::int64_t> shape = shape_of(like);
-  shape[0] = rows;
-  if (stored.dtype != wanted || stored.shape != shape) {
+  const bool fits = stored.dtype == stored_type_of(like) ||
+                    (is_latent && like.scalar_type() != at::kDouble &&
+                     (stored.dtype == io::StDtype::kF32 || stored.dtype == io::StDtype::kBF16));
+  if (!fits || stored.shape != shape) {
     refuse(file.what(), name + " does not fit this model");
   }
-  const at::Tensor host = at::empty(shape, like.options().device(at::kCPU));
-  std::memcpy(host.mutable_data_ptr(), stored.data.data(), stored.data.size());
-  return host.to(like.device());
+  const at::ScalarType type = stored.dtype == io::StDtype::kF64    ? at::kDouble
+                              : stored.dtype == io::StDtype::kBF16 ? at::kBFloat16
+                                                                   : at::kFloat;
+  const at::Tensor host = at::empty(shape, at::TensorOptions().dtype(type));
+  if (!stored.data.empty()) {
+    std::memcpy(host.mutable_data_ptr(), stored.data.data(), stored.data.size());
+  }
+  return host.to(like.options());
 }
 
 }  // namespace
@@ -70,7 +94,8 @@ std::int64_t DecodeState::num_rows() const { return static_cast<std::int64_t>(le
 std::int64_t DecodeState::size_bytes() const {
   std::size_t bytes = 0;
   for (const LayerState& layer : layers_) {
-    bytes += layer.state_kv.nbytes() + layer.conv_window.nbytes();
+    for (const auto& [name, tensor] : tensors_of(layer, 0))
+      bytes += tensor->nbytes();
   }
   return static_cast<std::int64_t>(bytes);
 }
@@ -86,9 +111,8 @@ void DecodeState::select_rows(const std::vector<std::int64_t>& rows) {
     lengths.push_back(lengths_[static_cast<std::size_t>(row)]);
   }
   for (LayerState& layer : layers_) {
-    const at::Tensor index = index_tensor(rows, layer.state_kv.device());
-    layer.state_kv = layer.state_kv.index_select(0, index);
-    layer.conv_window = layer.conv_window.index_select(0, index);
+    for (const auto& [name, tensor] : tensors_of(layer, 0))
+      *tensor = tensor->index_select(0, index_tensor(rows, tensor->device()));
   }
   lengths_ = std::move(lengths);
 }
@@ -103,8 +127,8 @@ void DecodeState::reset_rows(const std::vector<std::int64_t>& rows) {
   }
   for (const std::int64_t row : rows) {
     for (LayerState& layer : layers_) {
-      layer.state_kv.select(0, row).zero_();
-      layer.conv_window.select(0, row).zero_();
+      for (const auto& [name, tensor] : tensors_of(layer, 0))
+        tensor->select(0, row).zero_();
     }
     lengths_[static_cast<std::size_t>(row)] = 0;
   }
@@ -113,8 +137,8 @@ void DecodeState::reset_rows(const std::vector<std::int64_t>& rows) {
 DecodeState DecodeState::clone() const {
   DecodeState copy = *this;
   for (LayerState& layer : copy.layers_) {
-    layer.state_kv = layer.state_kv.clone();
-    layer.conv_window = layer.conv_window.clone();
+    for (const auto& [name, tensor] : tensors_of(layer, 0))
+      *tensor = tensor->clone();
   }
   return copy;
 }
@@ -123,23 +147,27 @@ void DecodeState::advance(std::int64_t row, std::int64_t num_tokens) {
   lengths_[static_cast<std::size_t>(row)] += num_tokens;
 }
 
+std::int64_t DecodeState::longest() const {
+  return lengths_.empty() ? 0 : *std::max_element(lengths_.begin(), lengths_.end());
+}
+
 void DecodeState::save(const std::string& path, const CausalLM& model) const {
   std::vector<io::StSpec> specs;
+  std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    for (const auto& [name, tensor] : {std::pair(state_name(i), layers_[i].state_kv),
-                                       std::pair(window_name(i), layers_[i].conv_window)}) {
-      const bool wide = tensor.scalar_type() == at::kDouble;
-      specs.push_back({name, wide ? io::StDtype::kF64 : io::StDtype::kF32, shape_of(tensor)});
+    for (const auto& [name, tensor] : tensors_of(layers_[i], i)) {
+      // Of the latents only the places in use.
+      const bool latent = tensor == &layers_[i].latent;
+      tensors.push_back(latent ? tensor->narrow(1, 0, longest()) : *tensor);
+      specs.push_back({name, stored_type_of(*tensor), shape_of(tensors.back())});
     }
   }
   specs.push_back({"lengths", io::StDtype::kI64, {num_rows()}});
   io::SafetensorsWriter writer(
       path, specs,
       {{"format", kFormat}, {"version", kVersion}, {"model", hex_text(model.fingerprint())}});
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    writer.write_tensor(state_name(i), bytes_of(layers_[i].state_kv.to(at::kCPU).contiguous()));
-    writer.write_tensor(window_name(i), bytes_of(layers_[i].conv_window.to(at::kCPU).contiguous()));
-  }
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    writer.write_tensor(specs[i].name, bytes_of(tensors[i].to(at::kCPU).contiguous()));
   writer.write_tensor("lengths", std::as_bytes(std::span(lengths_)));
   writer.commit();
 }
@@ -175,8 +203,13 @@ DecodeState DecodeState::load(const std::string& path, const CausalLM& model) {
   }
   for (std::size_t i = 0; i < state.layers_.size(); ++i) {
     LayerState& layer = state.layers_[i];
-    layer.state_kv = read_like(file, state_name(i), layer.state_kv, rows);
-    layer.conv_window = read_like(file, window_name(i), layer.conv_window, rows);
+    for (const auto& [name, tensor] : tensors_of(layer, i)) {
+      const bool latent = tensor == &layer.latent;
+      std::vector<std::int64_t> shape = shape_of(*tensor);
+      shape[0] = rows;
+      if (latent) shape[1] = state.longest();
+      *tensor = read_like(file, name, *tensor, shape, latent);
+    }
   }
   return state;
 }

@@ -128,9 +128,10 @@ class Generation {
     if (!name.empty()) return name;
     for (std::size_t layer = 0; layer < state_.layers().size(); ++layer) {
       const LayerState& cache = state_.layers()[layer];
-      if (!at::isfinite(cache.state_kv).all().item<bool>() ||
-          !at::isfinite(cache.conv_window).all().item<bool>()) {
-        return "layers." + std::to_string(layer) + ", in the decode state";
+      for (const at::Tensor& tensor : {cache.state_kv, cache.conv_window, cache.latent}) {
+        if (tensor.defined() && !at::isfinite(tensor).all().item<bool>()) {
+          return "layers." + std::to_string(layer) + ", in the decode state";
+        }
       }
     }
     return "a cached step that a full run does not repeat";

@@ -166,8 +166,11 @@ void KdaAttention::collect(const std::string& prefix, std::vector<Parameter>& pa
 LayerState KdaAttention::new_state(std::int64_t num_rows) const {
   const KDAConfig& c = config_;
   const auto options = at::TensorOptions().dtype(a_log_.dtype()).device(a_log_.device());
-  return {at::zeros({num_rows, c.num_v_heads, c.head_k_dim, c.head_v_dim}, options),
-          at::zeros({num_rows, c.conv_size - 1, 2 * c.k_width() + c.v_width()}, options)};
+  LayerState state;
+  state.state_kv = at::zeros({num_rows, c.num_v_heads, c.head_k_dim, c.head_v_dim}, options);
+  state.conv_window =
+      at::zeros({num_rows, c.conv_size - 1, 2 * c.k_width() + c.v_width()}, options);
+  return state;
 }
 
 }  // namespace kda::model

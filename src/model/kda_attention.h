@@ -27,13 +27,6 @@
 
 namespace kda::model {
 
-/// One layer's part of a decode state. `rows` [N] i64 says which rows the packed sequences are, in
-/// decode steps only; undefined: all of them, in order.
-struct LayerCache {
-  LayerState* state = nullptr;
-  at::Tensor rows;
-};
-
 class KdaAttention {
  public:
   /// Allocates the parameters, uninitialised.
