@@ -43,7 +43,7 @@ void choose(const ChunkArgs& args, void* stream) {
              "cudaDeviceGetAttribute");
   if (args.shape.K == 64) {
     run<Whole64<kKind>>(args, num_sms, stream);
-  } else if (kAllForms && whole_heads(args.shape.N * args.shape.HV, num_sms)) {
+  } else if (whole_heads(args.shape.N * args.shape.HV, num_sms)) {
     run<Whole128<kKind>>(args, num_sms, stream);
   } else {
     run<Half128<kKind>>(args, num_sms, stream);

@@ -67,9 +67,6 @@ std::string forward_reason_against(const ChunkForwardParams& params, const core:
     reason =
         rows_reason({{"q", in.q}, {"k", in.k}, {"v", in.v}, {"g_raw", in.g_raw}, {"o", params.o}});
   }
-  if (reason.empty() && !kAllForms && problem.dims.K == 64) {
-    reason = "its form for K = V = 64 is not verified yet";
-  }
   if (reason.empty() && params.h_kv.defined() && params.h_kv.dtype != DType::kBF16) {
     reason = "h_kv: it writes bf16 states";
   }

@@ -5,16 +5,6 @@
 
 namespace kda::cuda::hopper {
 
-// Which forms the present kernels were compared in with the oracle on a device. The others stay
-// unused until they are: half heads went through the test suite; whole heads and K = V = 64 were
-// compared in earlier versions and timed since (docs/measurements/2026-11-30-hopper-forward.md).
-// -DKDA_HOPPER_ALL_FORMS builds with all of them, to run tests/cuda/hopper_test.cpp.
-#ifdef KDA_HOPPER_ALL_FORMS
-inline constexpr bool kAllForms = true;
-#else
-inline constexpr bool kAllForms = false;
-#endif
-
 // Whether the backward as committed was compared with the oracle on a device.
 #ifdef KDA_HOPPER_BACKWARD
 inline constexpr bool kBackward = true;
