@@ -34,6 +34,8 @@ struct Config {
 
   static constexpr int kPrepWarps = 4 * kPrepGroups;
   static constexpr int kThreads = 128 * (kValueGroups + kPrepGroups + 1);
+  // Of the last warpgroup, two warps load and two carry snapshots away; without those all load.
+  static constexpr int kLoadThreads = kSnapshots ? 64 : 128;
   static constexpr int kHalves = kK / 64;
   static_assert(kK == 64 || kK == 128);
   static_assert(kPrepWarps <= kSlots);  // a prep warp must not lap the ring
@@ -71,7 +73,8 @@ struct Config {
   static constexpr int kScratch = kSmall + kSlots * kSmallBytes;
   static constexpr int kStages = kScratch + kPrepWarps * kScratchBytes;
   static constexpr int kBarriers = kStages + kValueGroups * kStageBytes;
-  static constexpr int kSmemBytes = kBarriers + kSlots * 24;
+  static constexpr int kStageBarriers = kBarriers + kSlots * 24;
+  static constexpr int kSmemBytes = kStageBarriers + (kSnapshots ? kValueGroups * 16 : 0);
   static_assert(kSmemBytes <= 227 * 1024);
 };
 
@@ -86,6 +89,16 @@ __device__ inline std::uint32_t ready_barrier(std::uint32_t smem, int slot) {
 template <typename C>
 __device__ inline std::uint32_t free_barrier(std::uint32_t smem, int slot) {
   return smem + C::kBarriers + slot * 24 + 16;
+}
+
+// The stage of an update warpgroup's snapshots: complete, free.
+template <typename C>
+__device__ inline std::uint32_t stage_full_barrier(std::uint32_t smem, int group) {
+  return smem + C::kStageBarriers + group * 16;
+}
+template <typename C>
+__device__ inline std::uint32_t stage_free_barrier(std::uint32_t smem, int group) {
+  return smem + C::kStageBarriers + group * 16 + 8;
 }
 
 // Byte offset of 16-byte piece `piece` of row `row` of a tile.

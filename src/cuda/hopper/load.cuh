@@ -1,4 +1,4 @@
-// The loaders: one warpgroup that sends for the raw inputs of one chunk after another.
+// The loaders: they send for the raw inputs of one chunk after another.
 #pragma once
 
 #include "cuda/hopper/work.cuh"
@@ -15,6 +15,8 @@ __device__ inline void load_piece(std::uint32_t to, const std::uint16_t* from, b
 template <typename C>
 __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
                                  std::int64_t num_items) {
+  constexpr int kRowsPerPass = C::kLoadThreads / 8;
+  constexpr int kPasses = kChunk / kRowsPerPass;
   const int row = thread / 8;
   const int piece = thread % 8;
   const std::uint32_t offset = tile_offset(row, piece);
@@ -40,19 +42,27 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
                              8 * piece;
     const bool has_values = !C::kReverse || values.data != nullptr;
     for (int step = 0; step < w.num_chunks; ++step) {
-      const bool valid = row < chunk_rows(w, chunk_of_step<C>(w, step));
+      const int rows = chunk_rows(w, chunk_of_step<C>(w, step));
       ptx::mbarrier_wait(free_barrier<C>(smem, at.slot), at.parity);
       const std::uint32_t slot = smem + at.slot * C::kSlotBytes + offset;
+#pragma unroll 1
+      for (int pass = 0; pass < kPasses; ++pass) {
+        const bool valid = row + pass * kRowsPerPass < rows;
+        const std::uint32_t to = slot + pass * kRowsPerPass * kRowBytes;
+        const std::int64_t on = pass * kRowsPerPass;
 #pragma unroll
-      for (int half = 0; half < C::kHalves; ++half) {
-        const std::uint32_t rows = slot + C::kRows + half * C::kRowsHalf;
-        load_piece(rows, k + 64 * half, valid);
-        load_piece(rows + kChunk * kRowBytes, q + 64 * half, valid);
-        load_piece(slot + C::kColumns + half * C::kColumnsHalf, g + 64 * half, valid);
-      }
+        for (int half = 0; half < C::kHalves; ++half) {
+          const std::uint32_t tile = to + C::kRows + half * C::kRowsHalf;
+          load_piece(tile, k + on * in.k.s1 + 64 * half, valid);
+          load_piece(tile + kChunk * kRowBytes, q + on * in.q.s1 + 64 * half, valid);
+          load_piece(to + C::kColumns + half * C::kColumnsHalf, g + on * in.g.s1 + 64 * half,
+                     valid);
+        }
 #pragma unroll
-      for (int group = 0; group < C::kValueGroups; ++group) {
-        load_piece(slot + C::kValues + group * C::kValuesHalf, v + 64 * group, valid && has_values);
+        for (int group = 0; group < C::kValueGroups; ++group) {
+          load_piece(to + C::kValues + group * C::kValuesHalf, v + on * values.s1 + 64 * group,
+                     valid && has_values);
+        }
       }
       ptx::cp_async_mbarrier_arrive(loaded_barrier<C>(smem, at.slot));
       at.advance(1);

@@ -8,10 +8,14 @@ namespace kda::cuda::hopper {
 
 void launch_local(const ChunkArgs& args, void* stream) {
   const std::int64_t items = args.map.num_chunks * args.shape.HV;
+  if (items > 2147483647) {
+    throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
+                                             " chunks of heads, expected at most 2147483647");
+  }
   const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
   auto* kernel = args.dq_part != nullptr ? local_kernel<true> : local_kernel<false>;
   launch("hopper local", kernel, std::min(items, sms), LocalLayout::kThreads,
-         LocalLayout::kSmemBytes, stream, args, items);
+         LocalLayout::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
 }
 
 }  // namespace kda::cuda::hopper

@@ -14,7 +14,7 @@ namespace kda::cuda::hopper {
 
 template <bool kGrouped>
 __global__ void __launch_bounds__(LocalLayout::kThreads, 1)
-    local_kernel(const __grid_constant__ ChunkArgs args, std::int64_t num_items) {
+    local_kernel(const __grid_constant__ ChunkArgs args, std::uint32_t num_items) {
   using L = LocalLayout;
   extern __shared__ __align__(1024) char shared[];
   const std::uint32_t smem = smem_address(shared);

@@ -35,10 +35,12 @@ struct LocalLayout {
   static constexpr int kColumns = 4 * kTile;
   static constexpr int kSetBytes = 6 * kTile;
 
-  // Per set: 2^(A_J - A_(J-1)) as bf16 (exact), 2^(end - A_3), beta, 1/|k| and 1/|q| of the rows.
+  // Per set: 2^(A_J - A_(J-1)) and 2^(A_J) as bf16 (exact), 2^(end - A_3), beta, 1/|k| and 1/|q| of
+  // the rows.
   static constexpr int kTables = kSets + 2 * kSetBytes;
   static constexpr int kChain = 0;
-  static constexpr int kEnd = kChain + 4 * kD * 2;
+  static constexpr int kStart = kChain + 4 * kD * 2;
+  static constexpr int kEnd = kStart + 4 * kD * 2;
   static constexpr int kBeta = kEnd + kD * 4;
   static constexpr int kNorms = kBeta + 64 * 4;
   static constexpr int kTableBytes = kNorms + 64 * 8;
@@ -73,14 +75,28 @@ __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
   return smem + LocalLayout::kBarriers + index * 8;
 }
 
-// The chunk of a work item; items are numbered value head first.
+// The chunk of a work item; items are numbered value head first. 32-bit divisions: every warp makes
+// them for every item.
 struct LocalItem {
   Chunk chunk;
   int hv = 0;
 };
-__device__ inline LocalItem local_item(const ChunkArgs& args, std::int64_t item) {
-  const std::int64_t c = item / args.shape.HV;
-  return {chunk_at(args.map, c), static_cast<int>(item - c * args.shape.HV)};
+__device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item) {
+  const auto heads = static_cast<std::uint32_t>(args.shape.HV);
+  const std::uint32_t c = item / heads;
+  LocalItem at;
+  at.hv = static_cast<int>(item - c * heads);
+  if (args.map.chunk_seq != nullptr) {
+    at.chunk = chunk_at(args.map, c);
+    return at;
+  }
+  const auto per_row = static_cast<std::uint32_t>(args.map.per_row);
+  const std::uint32_t row = c / per_row;
+  at.chunk.row = row;
+  at.chunk.begin = static_cast<std::int64_t>(c - row * per_row) * kC;
+  const std::int64_t left = args.map.T - at.chunk.begin;
+  at.chunk.length = static_cast<int>(left < kC ? left : kC);
+  return at;
 }
 
 // Powers of two as a bf16 pair, and as floats.

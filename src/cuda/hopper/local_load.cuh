@@ -45,13 +45,15 @@ __device__ inline void load_set(const ChunkArgs& args, const LocalItem& item, st
   ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kRawLoaded + set));
 }
 
-__device__ inline void load_state(const void* data, std::int64_t item, std::uint32_t to,
+__device__ inline void load_state(const void* data, std::uint32_t item, std::uint32_t to,
                                   int thread) {
   using L = LocalLayout;
 #pragma unroll
   for (int part = 0; part < 4; ++part) {  // [channel half][value half]
-    load_tile(to + part * L::kTile, data,
-              item * L::kD * L::kD + part / 2 * 64 * L::kD + part % 2 * 64, L::kD, 64, thread);
+    load_tile(
+        to + part * L::kTile, data,
+        static_cast<std::int64_t>(item) * L::kD * L::kD + part / 2 * 64 * L::kD + part % 2 * 64,
+        L::kD, 64, thread);
   }
 }
 
@@ -77,9 +79,9 @@ __device__ inline float state_dot(std::uint32_t smem, int d) {
 }
 
 __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                       std::int64_t num_items) {
+                                       std::uint32_t num_items) {
   using L = LocalLayout;
-  const auto find = [&](std::int64_t from, LocalItem* found) {  // the next item that exists
+  const auto find = [&](std::uint32_t from, LocalItem* found) {  // the next item that exists
     for (; from < num_items; from += gridDim.x) {
       *found = local_item(args, from);
       if (found->chunk.length > 0) break;
@@ -87,7 +89,7 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     return from;
   };
   LocalItem at;
-  std::int64_t item = find(blockIdx.x, &at);
+  std::uint32_t item = find(blockIdx.x, &at);
   if (item < num_items) load_set(args, at, smem, 0, thread);
   for (std::uint32_t n = 0; item < num_items; ++n) {
     thread = ptx::forgotten(thread);
@@ -96,19 +98,19 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     ptx::mbarrier_wait(local_barrier(smem, L::kTilesFree), parity ^ 1U);
     load_state(args.h.data, item, smem + L::kStates, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kStatesLoaded));
-    ptx::mbarrier_wait(local_barrier(smem, L::kValuesFree), parity ^ 1U);
-    load_rows(smem + L::kValues, args.in.v, at, at.hv, thread);
-    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kValuesLoaded));
-    const std::int64_t x_at = item * 64 * L::kD;
+    const std::int64_t x_at = static_cast<std::int64_t>(item) * 64 * L::kD;
     load_tile(smem + L::kX, args.x.data, x_at, L::kD, 64, thread);
     load_tile(smem + L::kX + L::kTile, args.x.data, x_at + 64, L::kD, 64, thread);
     load_rows(smem + L::kOut, args.d_o, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kRowsLoaded));
     load_state(args.d_states.data, item, smem + L::kGradients, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kGradientsLoaded));
+    ptx::mbarrier_wait(local_barrier(smem, L::kValuesFree), parity ^ 1U);
+    load_rows(smem + L::kValues, args.in.v, at, at.hv, thread);
+    ptx::cp_async_mbarrier_arrive(local_barrier(smem, L::kValuesLoaded));
     // The other set is free once the item before is finished; so is what it read of sum_v S D.
     LocalItem next;
-    const std::int64_t next_item = find(item + gridDim.x, &next);
+    const std::uint32_t next_item = find(item + gridDim.x, &next);
     const int next_set = static_cast<int>((n + 1) & 1U);
     ptx::mbarrier_wait(local_barrier(smem, L::kSetFree + next_set), ((n + 1) / 2 & 1U) ^ 1U);
     if (next_item < num_items) load_set(args, next, smem, next_set, thread);

@@ -76,30 +76,40 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   const std::uint32_t triangle = one_low | one_high;
   const std::uint32_t ones[4] = {triangle, 0U, 0x3f803f80U, triangle};
 #pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    std::uint32_t high[2];
-    std::uint32_t low[2];
+  for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
+    std::uint32_t high[4][2];
+    std::uint32_t low[4][2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      split_pair(x[4 * t + 2 * half], x[4 * t + 2 * half + 1], &high[half], &low[half]);
-      high[half] = ptx::movmatrix(high[half]);
-      low[half] = ptx::movmatrix(low[half]);
+    for (int t = 0; t < 4; ++t) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* pair = x + 4 * (first + t) + 2 * half;
+        split_pair(pair[0], pair[1], &high[t][half], &low[t][half]);
+        high[t][half] = ptx::movmatrix(high[t][half]);
+        low[t][half] = ptx::movmatrix(low[t][half]);
+      }
     }
-    float sum[4] = {};
-    ptx::mma_bf16(sum, ones, low[0], low[1]);
-    ptx::mma_bf16(sum, ones, high[0], high[1]);
+    float sum[4][4] = {};
 #pragma unroll
-    for (int e = 0; e < 4; ++e)
-      x[4 * t + e] = sum[e];
+    for (int t = 0; t < 4; ++t)
+      ptx::mma_bf16(sum[t], ones, low[t][0], low[t][1]);
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      ptx::mma_bf16(sum[t], ones, high[t][0], high[t][1]);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        x[4 * (first + t) + e] = sum[t][e];
+    }
   }
 }
 
-// acc *= the frame factor of each channel, where `active`.
-__device__ inline void change_frame(std::uint32_t chain, bool active, float (&acc)[32]) {
+// acc *= the frame factor of each channel (times `factor`).
+__device__ inline void change_frame(std::uint32_t chain, float (&acc)[32], float factor = 1.0F) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
-    const std::uint32_t pair = ptx::load_shared_pair(chain + 16 * t);
-    const float2 x = pair_floats(active ? pair : 0x3f803f80U);
+    float2 x = pair_floats(ptx::load_shared_pair(chain + 16 * t));
+    x.x *= factor;
+    x.y *= factor;
     acc[4 * t] *= x.x;
     acc[4 * t + 1] *= x.y;
     acc[4 * t + 2] *= x.x;
@@ -141,7 +151,7 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
 
 template <bool kGrouped>
 __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
-                                       int lane, std::int64_t num_items) {
+                                       int lane, std::uint32_t num_items) {
   using L = LocalLayout;
   const int r = lane / 4;
   const int c = lane % 4;
@@ -164,7 +174,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     if (lane == 0) ptx::mbarrier_arrive(local_barrier(smem, barrier));
   };
   std::uint32_t n = 0;
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
     const LocalItem at = local_item(args, item);
     if (at.chunk.length == 0) continue;
     const Chunk& chunk = at.chunk;
@@ -192,18 +202,15 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::ldmatrix(a[s], smem + set + L::kKeys + s / 4 * L::kTile +
                                 tile_offset(16 * w + lane % 16, 2 * (s % 4) + lane / 16));
       }
-#pragma unroll 1
-      for (int J = w; J >= 0; --J) {  // to the frame of the chunk's start
-        const std::uint32_t chain = smem + table + L::kChain + J * L::kD * 2 + 4 * c;
+      const std::uint32_t start = smem + table + L::kStart + w * L::kD * 2 + 4 * c;
 #pragma unroll
-        for (int s = 0; s < 8; ++s) {
-          const std::uint32_t near = ptx::load_shared_pair(chain + 32 * s);
-          const std::uint32_t far = ptx::load_shared_pair(chain + 32 * s + 16);
-          a[s][0] = times_pair(a[s][0], near);
-          a[s][1] = times_pair(a[s][1], near);
-          a[s][2] = times_pair(a[s][2], far);
-          a[s][3] = times_pair(a[s][3], far);
-        }
+      for (int s = 0; s < 8; ++s) {  // to the frame of the chunk's start
+        const std::uint32_t near = ptx::load_shared_pair(start + 32 * s);
+        const std::uint32_t far = ptx::load_shared_pair(start + 32 * s + 16);
+        a[s][0] = times_pair(a[s][0], near);
+        a[s][1] = times_pair(a[s][1], near);
+        a[s][2] = times_pair(a[s][2], far);
+        a[s][3] = times_pair(a[s][3], far);
       }
       ptx::wgmma_fence();
 #pragma unroll
@@ -335,11 +342,6 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-#pragma unroll
-    for (int x = 0; x < 32; ++x) {
-      acc_q[x] *= in.scale;
-      acc_y[x] = -acc_y[x];
-    }
     ptx::named_sync(kLocalMainSync, 256);  // dN and P before the sweeps
 
     // 3.
@@ -367,10 +369,15 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
             acc_c[4 * t + 3] *= x.y;
           }
         } else {
-          change_frame(chain + (I + 1) * L::kD * 2, w <= I, acc_c);
+          if (w <= I) change_frame(chain + (I + 1) * L::kD * 2, acc_c);
         }
-        change_frame(chain + J * L::kD * 2, w >= J, acc_q);
-        change_frame(chain + J * L::kD * 2, w >= J, acc_y);
+        if (J == 0) {
+          change_frame(chain, acc_q, in.scale);
+          change_frame(chain, acc_y, -1.0F);
+        } else if (w >= J) {
+          change_frame(chain + J * L::kD * 2, acc_q);
+          change_frame(chain + J * L::kD * 2, acc_y);
+        }
         ptx::wgmma_fence();
         ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
                                           ptx::advance_descriptor(queries, 2048 * I));
@@ -397,25 +404,32 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     float q_dot[2] = {};
     float k_dot[2] = {};
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
+    for (int part = 0; part < 4; ++part) {  // four words at a time: loads of all before the stores
+      const int row = part / 2;
+      std::uint32_t words[4][3];
 #pragma unroll
-      for (int t = 0; t < 8; ++t) {
-        const std::uint32_t q_at = word_at(set + L::kQueries + half_tile, row, t);
-        const std::uint32_t k_at = word_at(set + L::kKeys + half_tile, row, t);
-        const float2 q_up = pair_floats(ptx::load_shared_pair(q_at));
-        const float2 k_up = pair_floats(ptx::load_shared_pair(k_at));
-        const float2 k_down =
-            pair_floats(ptx::load_shared_pair(word_at(set + L::kColumns + half_tile, row, t)));
+      for (int x = 0; x < 4; ++x) {
+        const int t = part % 2 * 4 + x;
+        words[x][0] = ptx::load_shared_pair(word_at(set + L::kQueries + half_tile, row, t));
+        words[x][1] = ptx::load_shared_pair(word_at(set + L::kKeys + half_tile, row, t));
+        words[x][2] = ptx::load_shared_pair(word_at(set + L::kColumns + half_tile, row, t));
+      }
+#pragma unroll
+      for (int word = 0; word < 4; ++word) {
+        const int t = part % 2 * 4 + word;
         float uq[2];
         float uk[2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int x = 4 * t + 2 * row + e;
-          const float qu = e == 0 ? q_up.x : q_up.y;
-          const float ku = e == 0 ? k_up.x : k_up.y;
-          const float kd = e == 0 ? k_down.x : k_down.y;
+          const auto element = [e](std::uint32_t pair_of) {
+            return e == 0 ? low_of(pair_of) : high_of(pair_of);
+          };
+          const float qu = element(words[word][0]);
+          const float ku = element(words[word][1]);
+          const float kd = element(words[word][2]);
           const float square = ku * ptx::rcp_approx(kd);  // 2^2l
-          const float down = rsqrtf(square);
+          const float down = ptx::rsqrt_approx(square);
           const float up = square * down;
           const float from_q = qu * acc_q[x];
           const float from_y = ku * acc_y[x];
@@ -430,8 +444,14 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           uq[e] = qu * down;
           uk[e] = kd * up;
         }
-        ptx::store_shared_pair(q_at, pack_bf16(uq[0], uq[1]));
-        ptx::store_shared_pair(k_at, pack_bf16(uk[0], uk[1]));
+        words[word][0] = pack_bf16(uq[0], uq[1]);
+        words[word][1] = pack_bf16(uk[0], uk[1]);
+      }
+#pragma unroll
+      for (int x = 0; x < 4; ++x) {
+        const int t = part % 2 * 4 + x;
+        ptx::store_shared_pair(word_at(set + L::kQueries + half_tile, row, t), words[x][0]);
+        ptx::store_shared_pair(word_at(set + L::kKeys + half_tile, row, t), words[x][1]);
       }
     }
     sums_from_end(acc_y, r, c);
@@ -586,7 +606,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::named_sync(kLocalMainSync, 256);  // shares of the parameters' gradients before their sums
     if (args.dbias_part != nullptr && thread < 64) {
       const std::uint32_t from = smem + scratch + thread * 4;
-      args.dbias_part[item * L::kD + 64 * g + thread] =
+      args.dbias_part[static_cast<std::int64_t>(item) * L::kD + 64 * g + thread] =
           ptx::load_shared_f(from) + ptx::load_shared_f(from + 2048) +
           ptx::load_shared_f(from + 4096) + ptx::load_shared_f(from + 6144);
     }

@@ -41,13 +41,14 @@ __device__ inline void split_pair(float x, float y, std::uint32_t* high, std::ui
   *low = pack_bf16(x - low_of(*high), y - high_of(*high));
 }
 
-// acc += (ah + al) (bh + bl) without the product of the low parts.
-__device__ inline void mma_three(float (&acc)[4], const std::uint32_t (&ah)[4],
+// acc + rest += (ah + al) (bh + bl) without the product of the low parts; two sums, as their
+// latencies add up.
+__device__ inline void mma_three(float (&acc)[4], float (&rest)[4], const std::uint32_t (&ah)[4],
                                  const std::uint32_t (&al)[4], const std::uint32_t (&bh)[2],
                                  const std::uint32_t (&bl)[2]) {
-  ptx::mma_bf16(acc, al, bh[0], bh[1]);
-  ptx::mma_bf16(acc, ah, bl[0], bl[1]);
+  ptx::mma_bf16(rest, al, bh[0], bh[1]);
   ptx::mma_bf16(acc, ah, bh[0], bh[1]);
+  ptx::mma_bf16(rest, ah, bl[0], bl[1]);
 }
 
 // 1/|k|, 1/|q| of the warp's rows to the table: diagonals of k k^T and q q^T.
@@ -122,37 +123,58 @@ __device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem
   ptx::named_sync(kLocalPrepSync, 128);  // read, before others take their place
   float shift[2];
   float chain[2];
+  float start[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) {
     const float anchor = rintf(before[e] + l[8][e]);
     chain[e] = ptx::exp2_approx(anchor - last[e]);
+    start[e] = ptx::exp2_approx(anchor);
     shift[e] = before[e] - anchor;
   }
   const std::uint32_t channel = lane * 4 + 2 * p;
   ptx::store_shared_pair(table + L::kChain + warp * L::kD * 2 + channel * 2,
                          pack_bf16(chain[0], chain[1]));
+  ptx::store_shared_pair(table + L::kStart + warp * L::kD * 2 + channel * 2,
+                         pack_bf16(start[0], start[1]));
   if (warp == 3) {
     ptx::store_shared_f2(table + L::kEnd + channel * 4, ptx::exp2_approx(total[0] + shift[0]),
                          ptx::exp2_approx(total[1] + shift[1]));
   }
+  // Eight rows at a time: loads of all before the stores, which the compiler does not reorder.
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    const std::uint32_t at = mine + i * kRowBytes + (piece ^ ((i & 7) << 4));
-    const float2 norm = ptx::load_shared_f2(table + L::kNorms + (16 * warp + i) * 8);
-    const std::uint32_t unit_k = scale_pair(ptx::load_shared_pair(at + L::kKeys), norm.x, norm.x);
-    const std::uint32_t unit_q =
-        scale_pair(ptx::load_shared_pair(at + L::kQueries), norm.y, norm.y);
-    const float l0 = l[i][0] + shift[0];
-    const float l1 = l[i][1] + shift[1];
-    const float up0 = ptx::exp2_approx(l0);
-    const float up1 = ptx::exp2_approx(l1);
-    const float k0 = copysignf(fmaxf(fabsf(low_of(unit_k)), kSmallestKey), low_of(unit_k));
-    const float k1 = copysignf(fmaxf(fabsf(high_of(unit_k)), kSmallestKey), high_of(unit_k));
-    ptx::store_shared_pair(at + L::kQueries,
-                           pack_bf16(low_of(unit_q) * up0, high_of(unit_q) * up1));
-    ptx::store_shared_pair(at + L::kKeys, pack_bf16(k0 * up0, k1 * up1));
-    ptx::store_shared_pair(at + L::kColumns,
-                           pack_bf16(k0 * ptx::exp2_approx(-l0), k1 * ptx::exp2_approx(-l1)));
+  for (int first = 0; first < kChunk; first += 8) {
+    std::uint32_t k[8];
+    std::uint32_t q[8];
+    float2 norm[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (i << 4));
+      k[i] = ptx::load_shared_pair(at + L::kKeys);
+      q[i] = ptx::load_shared_pair(at + L::kQueries);
+      norm[i] = ptx::load_shared_f2(table + L::kNorms + (16 * warp + first + i) * 8);
+    }
+    std::uint32_t down[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t unit_k = scale_pair(k[i], norm[i].x, norm[i].x);
+      const std::uint32_t unit_q = scale_pair(q[i], norm[i].y, norm[i].y);
+      const float l0 = l[first + i][0] + shift[0];
+      const float l1 = l[first + i][1] + shift[1];
+      const float up0 = ptx::exp2_approx(l0);
+      const float up1 = ptx::exp2_approx(l1);
+      const float k0 = copysignf(fmaxf(fabsf(low_of(unit_k)), kSmallestKey), low_of(unit_k));
+      const float k1 = copysignf(fmaxf(fabsf(high_of(unit_k)), kSmallestKey), high_of(unit_k));
+      q[i] = pack_bf16(low_of(unit_q) * up0, high_of(unit_q) * up1);
+      k[i] = pack_bf16(k0 * up0, k1 * up1);
+      down[i] = pack_bf16(k0 * ptx::exp2_approx(-l0), k1 * ptx::exp2_approx(-l1));
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (i << 4));
+      ptx::store_shared_pair(at + L::kQueries, q[i]);
+      ptx::store_shared_pair(at + L::kKeys, k[i]);
+      ptx::store_shared_pair(at + L::kColumns, down[i]);
+    }
   }
 }
 
@@ -289,17 +311,19 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
   }
   const auto step = [&](auto offset) {
     constexpr int m = decltype(offset)::value;
-    const int I = J + m;
+    const int I = J + m < 4 ? J + m : 3;  // past the end: computed all the same, not stored
     float sum[2][4] = {};
+    float rest[2][4] = {};
 #pragma unroll
     for (int k = 0; k < m; ++k) {
       std::uint32_t ah[4];
       std::uint32_t al[4];
-      ptx::ldmatrix(ah, block(I, J + k));
-      ptx::ldmatrix(al, block(J + k, I));
+      const int K = J + k < 4 ? J + k : 3;
+      ptx::ldmatrix(ah, block(I, K));
+      ptx::ldmatrix(al, block(K, I));
 #pragma unroll
       for (int t = 0; t < 2; ++t)
-        mma_three(sum[t], ah, al, high[k][t], low[k][t]);
+        mma_three(sum[t], rest[t], ah, al, high[k][t], low[k][t]);
     }
     std::uint32_t ah[4];
     std::uint32_t al[4];
@@ -311,26 +335,29 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
       std::uint32_t bl[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        split_pair(-sum[t][2 * half], -sum[t][2 * half + 1], &bh[half], &bl[half]);
+        split_pair(-sum[t][2 * half] - rest[t][2 * half],
+                   -sum[t][2 * half + 1] - rest[t][2 * half + 1], &bh[half], &bl[half]);
         bh[half] = ptx::movmatrix(bh[half]);
         bl[half] = ptx::movmatrix(bl[half]);
       }
       float result[4] = {};
-      mma_three(result, ah, al, bh, bl);
+      float more[4] = {};
+      mma_three(result, more, ah, al, bh, bl);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        std::uint32_t rest;
-        split_pair(result[2 * half], result[2 * half + 1], &out[m - 1][t][half], &rest);
+        std::uint32_t left;
+        split_pair(result[2 * half] + more[2 * half], result[2 * half + 1] + more[2 * half + 1],
+                   &out[m - 1][t][half], &left);
         if constexpr (m < 3) {
           high[m][t][half] = ptx::movmatrix(out[m - 1][t][half]);
-          low[m][t][half] = ptx::movmatrix(rest);
+          low[m][t][half] = ptx::movmatrix(left);
         }
       }
     }
   };
-  if (J < 3) step(std::integral_constant<int, 1>{});
-  if (J < 2) step(std::integral_constant<int, 2>{});
-  if (J < 1) step(std::integral_constant<int, 3>{});
+  step(std::integral_constant<int, 1>{});
+  step(std::integral_constant<int, 2>{});
+  step(std::integral_constant<int, 3>{});
   ptx::named_sync(kLocalPrepSync, 128);  // Lo read before A takes its place
 #pragma unroll
   for (int m = 1; m < 4; ++m) {
@@ -350,7 +377,7 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
 }
 
 __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
-                                       int lane, std::int64_t num_items) {
+                                       int lane, std::uint32_t num_items) {
   using L = LocalLayout;
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
@@ -358,7 +385,7 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     smem = ptx::forgotten(smem);
   };
   std::uint32_t n = 0;
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
     const LocalItem at = local_item(args, item);
     if (at.chunk.length == 0) continue;
     forget();

@@ -65,6 +65,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   const std::uint64_t n_at =
       ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
   RingPosition<C::kSlots> at;
+  std::uint32_t snapshots = 0;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
   for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
@@ -88,12 +89,10 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
           (w.span.begin + static_cast<std::int64_t>(block) * kBlockTokens + r) * args.dv.s1 +
           w.hv * args.dv.s2 + v_warp + c2;
       ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
-      std::uint16_t* d_to = static_cast<std::uint16_t*>(args.d_states.data) +
-                            tile * args.d_states.s0 + w.hv * args.d_states.s1 + w.v0 + 64 * group;
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
         pack_state<64>(state[half], frag[half]);
-      store_snapshot<C>(smem, group, warp, lane, d_to, V, frag);
+      store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
       float du[8];
       std::uint32_t d_o[4];
       ptx::ldmatrix_trans(d_o, v_at + at.slot * C::kSlotBytes);
@@ -204,7 +203,6 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
       }
     }
   }
-  ptx::bulk_wait_read();  // shared memory lives until then
 }
 
 }  // namespace kda::cuda::hopper

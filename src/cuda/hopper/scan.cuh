@@ -24,9 +24,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32 % 4, 0);
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < C::kSlots; ++slot) {
-      ptx::mbarrier_init(loaded_barrier<C>(smem, slot), 128);
+      ptx::mbarrier_init(loaded_barrier<C>(smem, slot), C::kLoadThreads);
       ptx::mbarrier_init(ready_barrier<C>(smem, slot), 1);
       ptx::mbarrier_init(free_barrier<C>(smem, slot), 4 * C::kValueGroups);
+    }
+    if constexpr (C::kSnapshots) {
+      for (int stage = 0; stage < C::kValueGroups; ++stage) {
+        ptx::mbarrier_init(stage_full_barrier<C>(smem, stage), 4);
+        ptx::mbarrier_init(stage_free_barrier<C>(smem, stage), 2);
+      }
     }
     ptx::mbarrier_init_fence();
   }
@@ -47,7 +53,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     prep_role<C, kNorm>(args, smem, 4 * (group - C::kValueGroups) + warp, lane, num_items);
   } else {
     ptx::keep_registers<C::kLoadRegs>();
-    load_role<C>(args, smem, 32 * warp + lane, num_items);
+    if (32 * warp < C::kLoadThreads) {
+      load_role<C>(args, smem, 32 * warp + lane, num_items);
+    } else if constexpr (C::kSnapshots) {
+      snapshot_role<C>(args, smem, 32 * warp + lane - C::kLoadThreads, num_items);
+    }
   }
 }
 

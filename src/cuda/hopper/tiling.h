@@ -5,13 +5,6 @@
 
 namespace kda::cuda::hopper {
 
-// Whether the backward as committed was compared with the oracle on a device.
-#ifdef KDA_HOPPER_BACKWARD
-inline constexpr bool kBackward = true;
-#else
-inline constexpr bool kBackward = false;
-#endif
-
 // Relative time of a step: a block with all 128 value columns against one with 64.
 inline constexpr std::int64_t kWholeHeadCost = 3;
 inline constexpr std::int64_t kHalfHeadCost = 2;

@@ -9,9 +9,9 @@
 #pragma once
 
 #include "cuda/hopper/work.cuh"
-#include "cuda/ptx/bulk.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/shared_vector.cuh"
 #include "cuda/ptx/warpgroup.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -63,29 +63,54 @@ __device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int
   }
 }
 
-// The rounded state as rows of values, [kK, 64] of a [kK, V] matrix at `to`, by way of shared
-// memory so that memory sees whole rows. Called by all threads of the warpgroup.
+// The rounded state as rows of values, [kK, 64], to the stage from where other warps carry it to
+// memory: the update does not wait for them. `count`: snapshots before this one.
 template <typename C>
 __device__ inline void store_snapshot(std::uint32_t smem, int group, int warp, int lane,
-                                      std::uint16_t* to, std::int64_t V,
+                                      std::uint32_t count,
                                       const std::uint32_t (&frag)[C::kHalves][4][4]) {
   const std::uint32_t stage = smem + C::kStages + group * C::kStageBytes;
   const std::uint32_t mine =
       stage + (lane % 8 + 8 * (lane / 16)) * C::kStageRow + (2 * warp + lane / 8 % 2) * 16;
-  ptx::bulk_wait_read();
-  ptx::warpgroup_sync(1 + group);  // the last snapshot has left the stage
+  ptx::mbarrier_wait(stage_free_barrier<C>(smem, group), (count & 1U) ^ 1U);
 #pragma unroll
   for (int half = 0; half < C::kHalves; ++half) {
 #pragma unroll
     for (int s = 0; s < 4; ++s)
       ptx::stmatrix_trans(mine + (64 * half + 16 * s) * C::kStageRow, frag[half][s]);
   }
-  ptx::fence_async_shared();
-  ptx::warpgroup_sync(1 + group);  // the stage is complete
-  const int row = 32 * warp + lane;
-  if (row < C::kK) {
-    ptx::bulk_store(to + row * V, stage + row * C::kStageRow, 128);
-    ptx::bulk_commit();
+  __syncwarp();  // every lane's stores before the arrival
+  if (lane == 0) ptx::mbarrier_arrive(stage_full_barrier<C>(smem, group));
+}
+
+// The other side: 64 threads carry one snapshot after another to `to` (the state's [K, V] rows).
+template <typename C>
+__device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, int thread,
+                                     std::int64_t num_items) {
+  constexpr int kSteps = kBlockTokens / kChunk;
+  const Tensor& to = C::kReverse ? args.d_states : args.h;
+  std::uint32_t count = 0;
+  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const Work w = work_at<C>(args, item);
+    const int num_blocks = (w.num_chunks + kSteps - 1) / kSteps;
+    for (int n = 0; n < num_blocks; ++n, ++count) {
+      const std::int64_t tile = w.span.first_chunk + (C::kReverse ? num_blocks - 1 - n : n);
+#pragma unroll
+      for (int group = 0; group < C::kValueGroups; ++group) {
+        const std::int64_t V = args.shape.V;
+        std::uint16_t* out = static_cast<std::uint16_t*>(to.data) + tile * to.s0 + w.hv * to.s1 +
+                             w.v0 + 64 * group + thread / 8 * V + thread % 8 * 8;
+        const std::uint32_t from = smem + C::kStages + group * C::kStageBytes +
+                                   thread / 8 * C::kStageRow + thread % 8 * 16;
+        ptx::mbarrier_wait(stage_full_barrier<C>(smem, group), count & 1U);
+#pragma unroll 2
+        for (int row = 0; row < C::kK; row += 8) {
+          *reinterpret_cast<uint4*>(out + row * V) = ptx::load_shared(from + row * C::kStageRow);
+        }
+        __syncwarp();  // the stage is read before the arrival
+        if (thread % 32 == 0) ptx::mbarrier_arrive(stage_free_barrier<C>(smem, group));
+      }
+    }
   }
 }
 
@@ -176,6 +201,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   const std::uint64_t n_at =
       ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
   RingPosition<C::kSlots> at;
+  std::uint32_t snapshots = 0;
   PendingOutput pending;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
@@ -192,11 +218,6 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
     }
     std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
                        (w.span.begin + r) * o_stride + w.hv * args.o.s2 + v_warp + c2;
-    std::uint16_t* h = nullptr;
-    if constexpr (C::kSnapshots) {
-      h = static_cast<std::uint16_t*>(args.h.data) + w.span.first_chunk * args.h.s0 +
-          w.hv * args.h.s1 + w.v0 + 64 * group;
-    }
     // (y | out) of the first chunk. A loop pass ends with those of the next one, so that scaling
     // and rounding the state can hide behind products; after the last chunk they are not used.
     float y[8];
@@ -215,8 +236,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       const std::uint32_t done = free_barrier<C>(smem, at.slot);
       if constexpr (C::kSnapshots) {
         if (chunk % (kBlockTokens / kChunk) == 0) {
-          store_snapshot<C>(smem, group, warp, lane, h, args.shape.V, frag);
-          h += args.h.s0;
+          store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
         }
       }
       std::uint32_t token_frag[4];
@@ -286,7 +306,6 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       }
     }
   }
-  if constexpr (C::kSnapshots) ptx::bulk_wait_read();  // shared memory lives until then
 }
 
 }  // namespace kda::cuda::hopper

@@ -16,4 +16,10 @@ __device__ inline float rcp_approx(float x) {
   return y;
 }
 
+__device__ inline float rsqrt_approx(float x) {
+  float y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 }  // namespace kda::cuda::ptx
