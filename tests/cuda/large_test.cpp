@@ -188,6 +188,9 @@ TEST_F(CudaLarge, AMillionTokens) {
     double error = 0.0, size = 0.0;
     for (std::size_t i = 0; i < x.size(); ++i) {
       const double value = core::bf16_to_float(y[i]);
+      ASSERT_TRUE(std::isfinite(value)) << name << ": element " << i << " of the small call";
+      ASSERT_TRUE(std::isfinite(core::bf16_to_float(x[i])))
+          << name << ": element " << i << " of the last " << x.size() << ", bits " << x[i];
       const double difference = core::bf16_to_float(x[i]) - value;
       error += difference * difference;
       size += value * value;

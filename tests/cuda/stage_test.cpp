@@ -60,6 +60,8 @@ class Stage : public ::testing::TestWithParam<Param> {
   bool exact() const { return backend_.io == DType::kF32; }
   // Limits: rounding of one stage in f32, and with bf16 operands.
   double limit(double with_half_operands) const { return exact() ? 2e-5 : with_half_operands; }
+  // dg is what remains of sums that cancel where the decay is strong.
+  double gate_limit() const { return exact() ? 1e-4 : 2e-2; }
   static constexpr StageGate kReadyGates[] = {StageGate::kMild, StageGate::kStrong,
                                               StageGate::kSlow};
   static constexpr StageGate kAllGates[] = {StageGate::kMild, StageGate::kStrong, StageGate::kSlow,
@@ -337,7 +339,7 @@ TEST_P(Stage, WyBwd_FromStatesAndX) {
     StageRig r = rig(gate);
     r.for_each([](StageChunk& c) { c.t_inv = zeros_like(c.t_inv); });
     place_all_for_local(&r);
-    expect_gradients(r, "wy_bwd", limit(8e-3), limit(2e-2));
+    expect_gradients(r, "wy_bwd", limit(8e-3), gate_limit());
     if (r.mma()) continue;  // there the reverse scan writes dv
     r.expect_rows(
         "wy_bwd", "dv", "dv", [](const StageChunk& c) { return c.dv; }, limit(8e-3));
@@ -359,7 +361,7 @@ TEST_P(Stage, WyBwd_ThroughTheStateUpdate) {
         limit(8e-3));
     r.expect_rows(
         "wy_bwd", "dg through the state", "dg", [](const StageChunk& c) { return c.dg; },
-        limit(2e-2));
+        gate_limit());
   }
 }
 
@@ -394,7 +396,7 @@ TEST_P(Stage, IntraBwd) {
       c.d_state = zeros_like(c.d_state);
     });
     place_all_for_local(&r);
-    expect_gradients(r, "intra_bwd", limit(8e-3), limit(2e-2));
+    expect_gradients(r, "intra_bwd", limit(8e-3), gate_limit());
   }
 }
 
@@ -430,8 +432,8 @@ TEST_P(Stage, GateBwd_BehindTheWholeLocalStage) {
       }
     }
     r.expect_rows(
-        "gate_bwd", "dg", "dg", [](const StageChunk& c) { return c.dg; }, limit(2e-2));
-    r.expect("gate_bwd", "d dt_bias of a chunk", r.get("dbias").data, bias, limit(2e-2));
+        "gate_bwd", "dg", "dg", [](const StageChunk& c) { return c.dg; }, gate_limit());
+    r.expect("gate_bwd", "d dt_bias of a chunk", r.get("dbias").data, bias, gate_limit());
     const HostTensor parts = r.get("da_log");
     std::vector<double> got;
     const std::size_t each = parts.data.size() / a_log.size();
@@ -440,7 +442,7 @@ TEST_P(Stage, GateBwd_BehindTheWholeLocalStage) {
       for (std::size_t p = 0; p < each; ++p)
         got.back() += parts.data[each * i + p];
     }
-    r.expect("gate_bwd", "dA_log of a chunk", got, a_log, limit(2e-2));
+    r.expect("gate_bwd", "dA_log of a chunk", got, a_log, gate_limit());
   }
 }
 
