@@ -116,7 +116,9 @@ void KDAConfig::validate() const {
   }
   check_range("first_k_dense_replace", first_dense_layers, 0, moe.enabled() ? num_layers : 0);
   check_number("activation_situ_beta", activation.situ_beta, 0.0, 1e6);
-  check_number("activation_situ_linear_beta", activation.situ_linear_beta, 0.0, 1e6);
+  if (activation.situ_linear_beta != 0.0) {  // 0: not capped
+    check_number("activation_situ_linear_beta", activation.situ_linear_beta, 0.0, 1e6);
+  }
   check_range("attn_res.block_size", attn_res.block_size, 0, num_layers);
   if (!(norm_eps > 0.0 && norm_eps < 1.0)) {
     refuse("rms_norm_eps", "a number in (0, 1)", std::to_string(norm_eps));

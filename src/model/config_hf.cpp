@@ -175,7 +175,11 @@ KDAConfig read_language_model(io::ConfigReader& reader, bool wrapped) {
   c.activation.kind = static_cast<ActivationKind>(*reader.read_choice("hidden_act", kHiddenActs));
   if (c.activation.kind == ActivationKind::kSitu) {
     c.activation.situ_beta = reader.require_number("activation_situ_beta");
-    c.activation.situ_linear_beta = reader.require_number("activation_situ_linear_beta");
+    // null: the linear branch is not capped
+    const bool capped = !reader.has("activation_situ_linear_beta") ||
+                        !is_absent(reader, "activation_situ_linear_beta");
+    c.activation.situ_linear_beta =
+        capped ? reader.require_number("activation_situ_linear_beta") : 0.0;
   } else {
     reader.raw("activation_situ_beta");
     reader.raw("activation_situ_linear_beta");

@@ -57,7 +57,7 @@ enum class ActivationKind : std::uint8_t { kSilu, kSitu };
 struct Activation {
   ActivationKind kind = ActivationKind::kSilu;
   double situ_beta = 4.0;          ///< cap of the gate branch
-  double situ_linear_beta = 25.0;  ///< cap of the linear branch
+  double situ_linear_beta = 25.0;  ///< cap of the linear branch; 0: none
 
   bool operator==(const Activation&) const = default;
 };

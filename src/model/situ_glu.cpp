@@ -1,6 +1,7 @@
 #include "model/situ_glu.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tanh.h>
 
@@ -9,13 +10,13 @@
 namespace kda::model {
 namespace {
 
-// cap(x) and its slope; without a cap x itself and an undefined slope.
+// cap(x) and its slope; without a cap x itself and 1.
 struct Capped {
   at::Tensor value, slope;
 };
 
 Capped capped(const at::Tensor& x, double cap) {
-  if (cap <= 0) return {x, {}};
+  if (cap <= 0) return {x, at::ones({}, x.options())};
   const at::Tensor t = at::tanh(x / cap);
   return {t * cap, 1 - t * t};
 }
@@ -39,7 +40,7 @@ void situ_glu_backward_composed(const at::Tensor& gate, const at::Tensor& up, co
   const Capped cap_u = capped(up.to(island), betas.linear);
   const at::Tensor left = cap_g.value * s;
   dgate.copy_(grad * cap_u.value * (cap_g.slope * s + left * (1 - s)));
-  dup.copy_(cap_u.slope.defined() ? grad * left * cap_u.slope : grad * left);
+  dup.copy_(grad * left * cap_u.slope);
 }
 
 }  // namespace kda::model

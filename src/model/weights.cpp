@@ -1,48 +1,28 @@
 #include "model/weights.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
 
-#include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "io/safetensors_writer.h"
 #include "kda/error.h"
 #include "model/tensors.h"
+#include "model/weight_file.h"
+#include "model/weight_names.h"
 
 namespace kda::model {
 namespace {
 
-constexpr const char* kHeadName = "lm_head.weight";
-constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
 constexpr std::size_t kMaxNames = 20;
-
-// Gate parameters decide decays close to 1, which bf16 cannot tell apart.
-bool is_always_wide(const Parameter& parameter) { return parameter.kind == ParameterKind::kGate; }
 
 io::StDtype stored_dtype(const Parameter& parameter, StoredType type) {
   if (parameter.tensor.scalar_type() == at::kDouble) return io::StDtype::kF64;
   if (type == StoredType::kBF16 && !is_always_wide(parameter)) return io::StDtype::kBF16;
   return io::StDtype::kF32;
-}
-
-at::ScalarType scalar_of(io::StDtype dtype) {
-  switch (dtype) {
-    case io::StDtype::kF64:
-      return at::kDouble;
-    case io::StDtype::kF32:
-      return at::kFloat;
-    case io::StDtype::kF16:
-      return at::kHalf;
-    case io::StDtype::kBF16:
-      return at::kBFloat16;
-    default:
-      return at::ScalarType::Undefined;
-  }
 }
 
 std::string text_of(const std::vector<std::int64_t>& shape) {
@@ -54,30 +34,34 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-// The file's tensor on the host, in its own dtype. The mapping may be unaligned, hence the copy.
-at::Tensor to_host(const io::StTensor& stored) {
-  at::Tensor host = at::empty(stored.shape, at::TensorOptions().dtype(scalar_of(stored.dtype)));
-  if (!stored.data.empty()) {
-    std::memcpy(host.mutable_data_ptr(), stored.data.data(), stored.data.size());
-  }
-  return host;
-}
-
 // A_log comes as [HV], [1,1,HV,1] or [n >= HV] with zeros behind.
-bool fits_a_log(const io::StTensor& stored, std::int64_t heads) {
-  const auto& shape = stored.shape;
+bool fits_a_log(const WeightFile& file, const std::string& name, std::int64_t heads) {
+  const auto& shape = file.shape(name);
   if (shape.size() == 4) return shape == std::vector<std::int64_t>{1, 1, heads, 1};
   if (shape.size() != 1 || shape[0] < heads) return false;
   if (shape[0] == heads) return true;
-  const at::Tensor host = to_host(stored);
-  return host.narrow(0, heads, shape[0] - heads).count_nonzero().item<std::int64_t>() == 0;
+  const at::Tensor padding = file.read(name).narrow(0, heads, shape[0] - heads);
+  return padding.count_nonzero().item<std::int64_t>() == 0;
 }
 
-bool fits(const Parameter& parameter, const io::StTensor& stored) {
-  if (scalar_of(stored.dtype) == at::ScalarType::Undefined) return false;
-  const auto wanted = parameter.tensor.sizes().vec();
-  if (parameter.name.ends_with(".A_log")) return fits_a_log(stored, wanted[0]);
-  return stored.shape == wanted;
+bool fits(const StoredPart& part, const WeightFile& file) {
+  if (!file.is_floating(part.name)) return false;
+  if (part.name.ends_with(".A_log")) return fits_a_log(file, part.name, part.values.size(0));
+  return file.shape(part.name) == part.values.sizes().vec();
+}
+
+// All that the file must hold: parameters, then buffers.
+std::vector<Parameter> stored_tensors(const CausalLM& model) {
+  std::vector<Parameter> all = model.parameters();
+  const std::vector<Parameter> buffers = model.buffers();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  return all;
+}
+
+// In which parts the file holds a parameter: stacked experts may be there whole.
+std::vector<StoredPart> parts_in(const WeightFile& file, const Parameter& parameter) {
+  if (file.contains(parameter.name)) return {whole(parameter)};
+  return released_parts(parameter);
 }
 
 std::string listed(const std::vector<std::string>& problems) {
@@ -101,12 +85,12 @@ void note(Inspection& found, bool is_error, const std::string& text) {
 }
 
 // A tied model may come with its head: an equal copy is dropped, another one is an error.
-void inspect_tied_head(const io::SafetensorsSet& file, Inspection& found) {
+void inspect_tied_head(const WeightFile& file, Inspection& found) {
   if (!file.contains(kHeadName) || !file.contains(kEmbeddingName)) return;
-  const io::StTensor& head = file.info(kHeadName);
-  const io::StTensor& embedding = file.info(kEmbeddingName);
-  const bool same = head.dtype == embedding.dtype && head.shape == embedding.shape &&
-                    std::memcmp(head.data.data(), embedding.data.data(), head.data.size()) == 0;
+  const bool same = file.type_name(kHeadName) == file.type_name(kEmbeddingName) &&
+                    file.shape(kHeadName) == file.shape(kEmbeddingName) &&
+                    file.is_floating(kHeadName) &&
+                    at::equal(file.read(kHeadName), file.read(kEmbeddingName));
   if (same) {
     found.warnings.push_back(std::string(kHeadName) + ": ignored, an equal copy of the embedding");
   } else {
@@ -115,25 +99,29 @@ void inspect_tied_head(const io::SafetensorsSet& file, Inspection& found) {
   }
 }
 
-Inspection inspect(const std::vector<Parameter>& parameters, const io::SafetensorsSet& file,
-                   bool tied, bool strict) {
+void inspect_part(const StoredPart& part, const Parameter& parameter, const WeightFile& file,
+                  bool strict, Inspection& found) {
+  const std::string& name = part.name;
+  if (!file.contains(name)) {
+    note(found, strict, name + ": missing");
+  } else if (!fits(part, file)) {
+    found.errors.push_back(name + ": expected " + shape_text(part.values) +
+                           " of a floating type, got " + text_of(file.shape(name)) + " " +
+                           file.type_name(name));
+  } else if (is_always_wide(parameter) && file.is_narrow(name)) {
+    found.warnings.push_back(name + ": stored as " + file.type_name(name) +
+                             ", widened to F32; its precision is lost already");
+  }
+}
+
+Inspection inspect(const std::vector<Parameter>& parameters, const WeightFile& file, bool tied,
+                   bool strict) {
   Inspection found;
   std::set<std::string> expected;
   for (const Parameter& parameter : parameters) {
-    const std::string& name = parameter.name;
-    expected.insert(name);
-    if (!file.contains(name)) {
-      note(found, strict, name + ": missing");
-      continue;
-    }
-    const io::StTensor& stored = file.info(name);
-    if (!fits(parameter, stored)) {
-      found.errors.push_back(name + ": expected " + shape_text(parameter.tensor) +
-                             " of a floating type, got " + text_of(stored.shape) + " " +
-                             std::string(io::name_of(stored.dtype)));
-    } else if (is_always_wide(parameter) && io::size_of(stored.dtype) < 4) {
-      found.warnings.push_back(name + ": stored as " + std::string(io::name_of(stored.dtype)) +
-                               ", widened to F32; its precision is lost already");
+    for (const StoredPart& part : parts_in(file, parameter)) {
+      expected.insert(part.name);
+      inspect_part(part, parameter, file, strict, found);
     }
   }
   if (tied) {
@@ -143,13 +131,18 @@ Inspection inspect(const std::vector<Parameter>& parameters, const io::Safetenso
   for (const std::string& name : file.names()) {
     if (!expected.contains(name)) note(found, strict, name + ": not part of this model");
   }
+  if (file.num_vision_tensors() > 0) {
+    found.warnings.push_back(std::to_string(file.num_vision_tensors()) +
+                             " tensors of the vision part skipped (vision_tower.*, "
+                             "mm_projector.*)");
+  }
   return found;
 }
 
 }  // namespace
 
 void save_weights(const CausalLM& model, const std::string& path, const SaveOptions& options) {
-  const std::vector<Parameter> parameters = model.parameters();
+  const std::vector<Parameter> parameters = stored_tensors(model);
   std::vector<io::StSpec> specs;
   for (const Parameter& parameter : parameters) {
     specs.push_back(
@@ -159,19 +152,15 @@ void save_weights(const CausalLM& model, const std::string& path, const SaveOpti
   for (const auto& [key, value] : options.metadata)
     metadata[key] = value;
   io::SafetensorsWriter writer(path, specs, metadata);
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const at::Tensor host =
-        parameters[i].tensor.detach().to(at::kCPU, scalar_of(specs[i].dtype)).contiguous();
-    writer.write_tensor(parameters[i].name,
-                        {static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
-  }
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    write_values(writer, specs[i], parameters[i].tensor);
   writer.commit();
 }
 
 std::vector<std::string> load_weights(CausalLM& model, const std::string& path,
                                       const LoadOptions& options) {
-  const auto file = io::SafetensorsSet::open(path);
-  const std::vector<Parameter> parameters = model.parameters();
+  const WeightFile file = WeightFile::open(path);
+  const std::vector<Parameter> parameters = stored_tensors(model);
   Inspection found = inspect(parameters, file, model.config().tie_embeddings, options.strict);
   if (!found.errors.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -179,10 +168,12 @@ std::vector<std::string> load_weights(CausalLM& model, const std::string& path,
   }
   const c10::NoGradGuard no_grad;
   for (const Parameter& parameter : parameters) {
-    if (!file.contains(parameter.name)) continue;
-    at::Tensor target = parameter.tensor;
-    const at::Tensor host = to_host(file.info(parameter.name)).flatten();
-    target.copy_(host.narrow(0, 0, target.numel()).view(target.sizes()));
+    for (const StoredPart& part : parts_in(file, parameter)) {
+      if (!file.contains(part.name)) continue;
+      at::Tensor target = part.values;
+      const at::Tensor host = file.read(part.name).flatten();
+      target.copy_(host.narrow(0, 0, target.numel()).view(target.sizes()));
+    }
   }
   return std::move(found.warnings);
 }
