@@ -64,7 +64,10 @@ std::vector<Shape> shapes() {
           {"t65536_h8", 1, 65536, 8, 8, 128, {}},
           {"b8_t2048_h32", 8, 2048, 32, 32, 128, {}},
           {"t8192_h64_d64", 1, 8192, 64, 64, 64, {}},
-          {"t8192_h16_hv64", 1, 8192, 16, 64, 128, {}}};
+          {"t8192_h16_hv64", 1, 8192, 16, 64, 128, {}},
+          {"t8192_h64_d32", 1, 8192, 64, 64, 32, {}},
+          {"t8192_h64_d96", 1, 8192, 64, 64, 96, {}},
+          {"t8192_h32_d256", 1, 8192, 32, 32, 256, {}}};
 }
 
 // Device memory that is freed at the end of a case; counts the bytes.
@@ -228,6 +231,20 @@ void run_chunk(const Shape& shape, const std::string& gate, cudaStream_t stream)
     kda::chunk_forward(fwd, context);
     kda::chunk_backward(bwd, context);
   });
+  // The same with what the backward recomputes kept by the forward.
+  kda::ChunkForwardParams keep_fwd = fwd;
+  kda::ChunkBackwardParams keep_bwd = bwd;
+  kda::Dims dims;
+  dims.B = B, dims.T = T, dims.H = shape.H, dims.HV = shape.HV, dims.K = dims.V = D, dims.N = N;
+  keep_fwd.kept.bytes =
+      static_cast<std::size_t>(blocks) *
+      kda::chunk_kept_bytes_per_block(dims, DType::kBF16, kda::MemorySpace::kCuda);
+  keep_fwd.kept.data = pool.take(keep_fwd.kept.bytes);
+  keep_bwd.kept = keep_fwd.kept;
+  const Times keep_step = time_graph(stream, [&] {
+    kda::chunk_forward(keep_fwd, context);
+    kda::chunk_backward(keep_bwd, context);
+  });
   kda::ChunkBackwardParams replay = bwd;
   replay.h_kv = {};
   const std::size_t replay_bytes = kda::chunk_backward_workspace_bytes(replay, context);
@@ -235,18 +252,20 @@ void run_chunk(const Shape& shape, const std::string& gate, cudaStream_t stream)
   std::printf(
       "{\"case\":\"%s\",\"gate\":\"%s\",\"inference_ms\":%.4f,\"forward_ms\":%.4f,\"backward_ms\":%"
       ".4f,"
+      "\"keep_step_ms\":%.4f,\"kept_gib\":%.3f,"
       "\"step_ms\":%.4f,\"step_min_ms\":%.4f,\"step_max_ms\":%.4f,\"tensors_gib\":%.3f,"
       "\"forward_workspace_gib\":%.3f,\"backward_workspace_gib\":%.3f,\"replay_workspace_gib\":%."
       "3f,"
       "\"peak_gib\":%.3f}\n",
-      shape.name, gate.c_str(), inference.median, forward.median, backward.median, step.median,
-      step.min, step.max, static_cast<double>(tensor_bytes) / gib,
-      static_cast<double>(fwd_bytes) / gib, static_cast<double>(bwd_bytes) / gib,
-      static_cast<double>(replay_bytes) / gib, static_cast<double>(pool.bytes()) / gib);
+      shape.name, gate.c_str(), inference.median, forward.median, backward.median, keep_step.median,
+      static_cast<double>(keep_fwd.kept.bytes) / gib, step.median, step.min, step.max,
+      static_cast<double>(tensor_bytes) / gib, static_cast<double>(fwd_bytes) / gib,
+      static_cast<double>(bwd_bytes) / gib, static_cast<double>(replay_bytes) / gib,
+      static_cast<double>(pool.bytes() - keep_fwd.kept.bytes) / gib);
   std::fflush(stdout);
 }
 
-void run_decode(std::int64_t B, kda::DType state, cudaStream_t stream) {
+void run_decode(std::int64_t B, kda::DType state, bool norm, cudaStream_t stream) {
   using kda::DType;
   Pool pool;
   const std::int64_t H = 96;
@@ -275,12 +294,17 @@ void run_decode(std::int64_t B, kda::DType state, cudaStream_t stream) {
   kda::Context context;
   context.backend = kda::Backend::kCuda;
   context.stream = stream;
+  if (norm) {
+    p.out_norm.weight = view(pool.random_f32(D, 1.0F), DType::kF32, {D});
+    p.out_norm.gate = view(pool.random_bf16(B * H * D, 0.0F, 1.0F), DType::kBF16, {B, 1, H, D});
+  }
   const Times t = time_graph(stream, [&] { kda::recurrent_forward(p, context); });
   std::printf(
-      "{\"case\":\"decode_b%lld\",\"state\":\"%s\",\"us\":%.2f,\"min_us\":%.2f,\"tb_per_s\":%.3f}"
+      "{\"case\":\"decode_b%lld\",\"state\":\"%s\",\"norm\":%s,\"us\":%.2f,\"min_us\":%.2f,\"tb_"
+      "per_s\":%.3f}"
       "\n",
-      static_cast<long long>(B), kda::name_of(state), 1e3 * t.median, 1e3 * t.min,
-      2.0 * static_cast<double>(bytes) / (t.median * 1e-3) / 1e12);
+      static_cast<long long>(B), kda::name_of(state), norm ? "true" : "false", 1e3 * t.median,
+      1e3 * t.min, 2.0 * static_cast<double>(bytes) / (t.median * 1e-3) / 1e12);
   std::fflush(stdout);
 }
 
@@ -322,7 +346,9 @@ int main(int argc, char** argv) {
     }
     for (std::int64_t B : {1, 8, 64, 256}) {
       for (kda::DType state : {kda::DType::kF32, kda::DType::kBF16}) {
-        if (wanted("decode_b" + std::to_string(B))) run_decode(B, state, stream);
+        if (!wanted("decode_b" + std::to_string(B))) continue;
+        for (const bool norm : {false, true})
+          run_decode(B, state, norm, stream);
       }
     }
   } catch (const kda::Error& error) {

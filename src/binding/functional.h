@@ -48,7 +48,7 @@ struct KdaArguments {
   bool keep_states = true;
 
   /// The same for what is made of the inputs before the scans, on backends that can keep it (CUDA:
-  /// about 6 K + 256 bytes per token and value head): otherwise it is computed again.
+  /// about 6 K + 260 bytes per token and value head): otherwise it is computed again.
   bool keep_factors = false;
 };
 

@@ -81,9 +81,10 @@ struct ChunkArgs {
   ChunkMap map;
   Inputs in;
   Factors factors;
-  Tensor h;            // [num_chunks,HV,K,V] states at chunk starts: written by forward scans
-  Tensor o;            // [B,T,HV,V]
-  Tensor final_state;  // [N,HV,K,V]
+  int factor_columns = 0;  // of kt, kh, qt: K, padded on tensor cores; 0: K
+  Tensor h;                // [num_chunks,HV,K,V] states at chunk starts: written by forward scans
+  Tensor o;                // [B,T,HV,V]
+  Tensor final_state;      // [N,HV,K,V]
 
   // backward
   Tensor d_o;                   // [B,T,HV,V]
@@ -106,9 +107,17 @@ struct ChunkArgs {
   Tensor d_initial_state;
 };
 
+// Gated RMS norm of the output of a recurrent call.
+struct OutNorm {
+  const float* weight = nullptr;  // [V]; null: no norm
+  Tensor gate;                    // [B,T,HV,V], may be absent
+  float eps = 0.0F;
+};
+
 struct RecurrentArgs {
   Shape shape;
   Inputs in;
+  OutNorm norm;
   const std::int64_t* offsets = nullptr;  // [N+1] when packed, else null
   Tensor beta_v;                          // [B,T,HV,V]
   Tensor o;

@@ -2,8 +2,10 @@
 #include <string>
 
 #include "cuda/hopper/scan.h"
+#include "cuda/launch/launch.h"
 #include "cuda/ops.h"
 #include "cuda/plan.h"
+#include "cuda/tiling/architectures.h"
 #include "dispatch/backend_table.h"
 #include "kda/cuda.h"
 #include "kda/error.h"
@@ -13,7 +15,9 @@ namespace {
 
 std::string unsupported(Op, const core::Problem& problem) {
   if (problem.io == DType::kF64) return "f64 tensors: the CUDA backend serves f32, bf16 and f16";
-  return {};
+  const DeviceLimits device = device_limits();
+  if (device.major == 0) return std::string("no CUDA device: ") + device.error;
+  return no_code_reason(KDA_CUDA_ARCHS_TEXT, device.major, device.minor);
 }
 
 std::size_t gate_backward_workspace(const GateBackwardParams& params,
@@ -28,18 +32,13 @@ std::size_t chunk_forward_workspace(const ChunkForwardParams& params,
   if (hopper::forward_reason_against(params, problem).empty()) {
     return plan_chunk_map(problem, nullptr, &args);
   }
-  return plan_chunk_forward(problem, nullptr, &args);
+  return plan_chunk_forward(params, problem, nullptr, &args);
 }
 
 std::size_t chunk_backward_workspace(const ChunkBackwardParams& params,
                                      const core::Problem& problem) {
   ChunkArgs args;
   return plan_chunk_backward(params, problem, nullptr, &args);
-}
-
-std::size_t recurrent_workspace(const RecurrentForwardParams&, const core::Problem& problem) {
-  std::int64_t* offsets = nullptr;
-  return plan_recurrent(problem, nullptr, &offsets);
 }
 
 }  // namespace
@@ -79,8 +78,9 @@ void register_backend() {
     t.recurrent_forward = recurrent_forward;
     t.gate_backward_workspace = gate_backward_workspace;
     t.chunk_forward_workspace = chunk_forward_workspace;
+    t.chunk_kept_bytes_per_block = kept_bytes_per_block;
     t.chunk_backward_workspace = chunk_backward_workspace;
-    t.recurrent_forward_workspace = recurrent_workspace;
+    t.recurrent_forward_workspace = recurrent_forward_workspace;
     return t;
   }();
   kda::register_backend(&table);

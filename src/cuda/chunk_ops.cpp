@@ -8,16 +8,6 @@
 namespace kda::cuda {
 namespace {
 
-PackedOffsets packed_offsets(const OperatorInputs& in, const core::Problem& problem) {
-  PackedOffsets from;
-  if (problem.offsets_on_device) {
-    from.device = to_tensor(in.cu_seqlens);
-  } else {
-    from.host = problem.offsets.data();
-  }
-  return from;
-}
-
 void make_map(const OperatorInputs& in, const core::Problem& problem, const ChunkMap& map,
               void* stream) {
   if (!problem.packed) return;
@@ -31,9 +21,14 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
                    const Context& context) {
   ChunkArgs args;
   const bool fused = hopper::forward_reason_against(params, problem).empty();
-  const auto plan = fused ? plan_chunk_map : plan_chunk_forward;
-  check_workspace(plan(problem, nullptr, &args), context);
-  plan(problem, context.workspace.data, &args);
+  const bool keep = params.kept.data != nullptr;
+  const auto plan = [&](void* base) {
+    return fused ? plan_chunk_map(problem, base, &args)
+                 : plan_chunk_forward(params, problem, base, &args);
+  };
+  check_workspace(plan(nullptr), context);
+  plan(context.workspace.data);
+  if (keep) plan_kept(params.kept, problem, &args);
   args.shape = to_shape(problem);
   args.in = to_inputs(params.in, problem);
   args.o = to_tensor(params.o);
@@ -43,6 +38,7 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
   make_map(params.in, problem, args.map, stream);
   if (fused) {
     hopper::launch_forward(args, stream);
+    if (keep) launch_prep_mma(args, stream);  // it has no factors in memory of its own
   } else if (path_of(problem) == Path::kMma) {
     launch_prep_mma(args, stream);
     launch_scan_fwd_mma(args, /*output=*/true, stream);
@@ -57,6 +53,8 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   ChunkArgs args;
   check_workspace(plan_chunk_backward(params, problem, nullptr, &args), context);
   plan_chunk_backward(params, problem, context.workspace.data, &args);
+  const bool kept = params.kept.data != nullptr;
+  if (kept) plan_kept(params.kept, problem, &args);
   args.shape = to_shape(problem);
   args.in = to_inputs(params.in, problem);
   if (params.h_kv.defined()) args.h = to_tensor(params.h_kv);
@@ -76,12 +74,19 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
     hopper::launch_reverse(args, stream);
     hopper::launch_local(args, stream);
   } else if (path_of(problem) == Path::kMma) {
-    launch_prep_mma(args, stream);
+    if (!kept) launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
     launch_scan_rev_mma(args, stream);
-    launch_local_mma(args, stream);
+    if (local_in_f32(problem.dims, Path::kMma)) {
+      launch_local_simt(args, stream);
+      ChunkArgs rest = args;
+      rest.dv = {};  // the scan has written it
+      launch_value_bwd(rest, stream);
+    } else {
+      launch_local_mma(args, stream);
+    }
   } else {
-    launch_prep_simt(args, stream);
+    if (!kept) launch_prep_simt(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_simt(args, /*output=*/false, stream);
     launch_scan_rev_simt(args, stream);
     launch_local_simt(args, stream);
@@ -97,32 +102,6 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
     launch_sum_scalars(args.da_log_part, args.da_log, args.map.num_chunks, args.shape.HV,
                        args.a_parts, exists, stream);
   }
-}
-
-void recurrent_forward(const RecurrentForwardParams& params, const core::Problem& problem,
-                       const Context& context) {
-  std::int64_t* offsets = nullptr;
-  check_workspace(plan_recurrent(problem, nullptr, &offsets), context);
-  plan_recurrent(problem, context.workspace.data, &offsets);
-  RecurrentArgs args;
-  args.shape = to_shape(problem);
-  args.in = to_inputs(params.in, problem);
-  args.offsets = offsets;
-  args.beta_v = to_tensor(params.beta_v);
-  args.o = to_tensor(params.o);
-  args.final_state = to_tensor(params.final_state_kv);
-  if (params.pool.pool_kv.defined()) {
-    args.pool = to_tensor(params.pool.pool_kv);
-    args.num_slots = params.pool.pool_kv.shape[0];
-    args.slots = to_tensor(params.pool.slots);
-    if (params.pool.slots.rank == 2) args.slot_columns = params.pool.slots.shape[1];
-    args.num_accepted = to_tensor(params.pool.num_accepted);
-  }
-  if (problem.packed) {
-    launch_offsets(packed_offsets(params.in, problem), problem.dims.N, problem.dims.T, offsets,
-                   context.stream);
-  }
-  launch_recurrent(args, context.stream);
 }
 
 }  // namespace kda::cuda

@@ -63,6 +63,16 @@ Gate to_gate(const GateParams& params, bool raw) {
   return gate;
 }
 
+PackedOffsets packed_offsets(const OperatorInputs& in, const core::Problem& problem) {
+  PackedOffsets from;
+  if (problem.offsets_on_device) {
+    from.device = to_tensor(in.cu_seqlens);
+  } else {
+    from.host = problem.offsets.data();
+  }
+  return from;
+}
+
 Inputs to_inputs(const OperatorInputs& in, const core::Problem& problem) {
   Inputs out;
   out.q = to_tensor(in.q);

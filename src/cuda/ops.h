@@ -23,6 +23,8 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
                    const Context& context);
 void chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
                     const Context& context);
+std::size_t recurrent_forward_workspace(const RecurrentForwardParams& params,
+                                        const core::Problem& problem);
 void recurrent_forward(const RecurrentForwardParams& params, const core::Problem& problem,
                        const Context& context);
 

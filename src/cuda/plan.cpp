@@ -1,10 +1,17 @@
 #include "cuda/plan.h"
 
+#include <string>
+
 #include "cuda/hopper/scan.h"
+#include "cuda/launch/launch.h"
 #include "cuda/tiling/instances.h"
+#include "kda/error.h"
 
 namespace kda::cuda {
 namespace {
+
+// What the tensor-core stages may take: that of compute capability 8.0.
+constexpr int kMmaSharedBytes = 163 * 1024;
 
 constexpr std::int64_t kC = kStateBlockTokens;
 
@@ -25,9 +32,9 @@ void* take_elems(Arena* arena, Path path, std::int64_t count) {
   return arena->take<float>(count);
 }
 
-void plan_factors(const core::Problem& problem, Path path, Arena* arena, Factors* f) {
-  const std::int64_t tiles = problem.num_state_blocks * problem.dims.HV;
-  const std::int64_t K = padded_head(problem.dims.K, path);
+void plan_factors(const Dims& dims, Path path, std::int64_t blocks, Arena* arena, Factors* f) {
+  const std::int64_t tiles = blocks * dims.HV;
+  const std::int64_t K = padded_key(dims, path);
   f->kt = take_elems(arena, path, tiles * kC * K);
   f->kh = take_elems(arena, path, tiles * kC * K);
   f->qt = take_elems(arena, path, tiles * kC * K);
@@ -51,21 +58,54 @@ Tensor tile_tensor(void* data, Elem elem, const Dims& d, std::int64_t rows, std:
 
 }  // namespace
 
-std::int64_t padded_head(std::int64_t dim, Path path) {
-  return path == Path::kSimt ? dim : mma_head(dim);
+std::int64_t padded_key(const Dims& dims, Path path) {
+  return path == Path::kSimt ? dims.K : mma_heads(dims.K, dims.V).K;
 }
 
-Path path_of(const core::Problem& problem) {
-  const bool half = problem.io == DType::kBF16 || problem.io == DType::kF16;
-  const bool fits = mma_head(problem.dims.K) > 0 && mma_head(problem.dims.V) > 0;
+bool local_in_f32(const Dims& dims, Path path) {
+  return path == Path::kSimt || !has_local(mma_heads(dims.K, dims.V));
+}
+
+Path path_of(const Dims& dims, DType io) {
+  const bool half = io == DType::kBF16 || io == DType::kF16;
+  // GPUs with less shared memory (8.6, 8.9, 12.0: 99 KiB) take the f32 kernels.
+  const bool fits =
+      mma_heads(dims.K, dims.V).K > 0 && device_limits().shared_bytes >= kMmaSharedBytes;
   return half && fits ? Path::kMma : Path::kSimt;
 }
 
-std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkArgs* args) {
+std::size_t plan_chunk_forward(const ChunkForwardParams& params, const core::Problem& problem,
+                               void* base, ChunkArgs* args) {
   Arena arena(base);
   plan_map(problem, &arena, &args->map);
-  plan_factors(problem, path_of(problem), &arena, &args->factors);
+  args->factor_columns = static_cast<int>(padded_key(problem.dims, path_of(problem)));
+  if (params.kept.data == nullptr) {
+    plan_factors(problem.dims, path_of(problem), problem.num_state_blocks, &arena, &args->factors);
+  }
   return arena.used();
+}
+
+std::size_t kept_bytes_per_block(const Dims& dims, DType io) {
+  Arena arena(nullptr);  // the parts of several blocks are rounded up less often, never more
+  Factors factors;
+  plan_factors(dims, path_of(dims, io), 1, &arena, &factors);
+  return arena.used();
+}
+
+void plan_kept(const Workspace& kept, const core::Problem& problem, ChunkArgs* args) {
+  const auto blocks = static_cast<std::size_t>(problem.num_state_blocks);
+  const std::size_t wanted = blocks * kept_bytes_per_block(problem.dims, problem.io);
+  if (kept.bytes < wanted) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "kept: expected at least num_state_blocks * chunk_kept_bytes_per_block = " +
+                    std::to_string(wanted) + " bytes, given " + std::to_string(kept.bytes));
+  }
+  if (reinterpret_cast<std::uintptr_t>(kept.data) % kWorkspaceAlignment != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "kept: expected data aligned to " + std::to_string(kWorkspaceAlignment) + " bytes");
+  }
+  Arena arena(kept.data);
+  plan_factors(problem.dims, path_of(problem), problem.num_state_blocks, &arena, &args->factors);
 }
 
 std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args) {
@@ -84,34 +124,40 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   const std::int64_t tiles = problem.num_state_blocks * d.HV;
   const std::int64_t tokens = d.B * d.T;
   plan_map(problem, &arena, &args->map);
-  if (!hopper::backward_reason_against(params, problem).empty()) {
-    plan_factors(problem, path, &arena, &args->factors);
+  args->factor_columns = static_cast<int>(padded_key(problem.dims, path_of(problem)));
+  const bool fused = hopper::backward_reason_against(params, problem).empty();
+  if (!fused && params.kept.data == nullptr) {
+    plan_factors(d, path, problem.num_state_blocks, &arena, &args->factors);
   }
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }
   args->d_states = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   args->x = tile_tensor(take_elems(&arena, path, tiles * kC * d.V), elem, d, kC, d.V);
-  if (!mma) {
+  const bool local_f32 = local_in_f32(d, path);
+  if (local_f32) {
     args->u = arena.take<float>(tiles * kC * d.V);
     args->d_n = arena.take<float>(tiles * kC * kC);
     args->p = arena.take<float>(tiles * kC * kC);
   }
-  if (!mma || d.G() > 1) {
+  if (local_f32 || d.G() > 1) {
     args->dq_part = arena.take<float>(tokens * d.HV * d.K);
     args->dk_part = arena.take<float>(tokens * d.HV * d.K);
   }
-  args->beta_parts = mma ? 1 : static_cast<int>(ceil_div(d.K, 32));
-  if (!mma) args->dbeta_part = arena.take<float>(args->beta_parts * tokens * d.HV);
+  args->beta_parts = !local_f32 ? 1 : static_cast<int>(ceil_div(d.K, 32));
+  if (local_f32) args->dbeta_part = arena.take<float>(args->beta_parts * tokens * d.HV);
   if (params.d_dt_bias.defined()) args->dbias_part = arena.take<float>(tiles * d.K);
-  args->a_parts = mma ? 1 : static_cast<int>(ceil_div(d.K, 32));
+  args->a_parts = !local_f32 ? 1 : static_cast<int>(ceil_div(d.K, 32));
   if (params.da_log.defined()) args->da_log_part = arena.take<float>(tiles * args->a_parts);
   return arena.used();
 }
 
-std::size_t plan_recurrent(const core::Problem& problem, void* base, std::int64_t** offsets) {
+std::size_t plan_recurrent(const core::Problem& problem, bool norm_is_a_pass, void* base,
+                           RecurrentPlan* plan) {
   Arena arena(base);
-  if (problem.packed) *offsets = arena.take<std::int64_t>(problem.dims.N + 1);
+  const Dims& d = problem.dims;
+  if (problem.packed) plan->offsets = arena.take<std::int64_t>(d.N + 1);
+  if (norm_is_a_pass) plan->o = arena.take<float>(d.B * d.T * d.HV * d.V);
   return arena.used();
 }
 

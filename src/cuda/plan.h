@@ -30,17 +30,31 @@ class Arena {
 
 // Which kernels serve a chunk call: tensor cores on bf16 operands, or f32 arithmetic throughout.
 enum class Path { kMma, kSimt };
-Path path_of(const core::Problem& problem);
-// Head size that the kernels of a path work with: factor tiles have this many columns.
-std::int64_t padded_head(std::int64_t dim, Path path);
+Path path_of(const Dims& dims, DType io);
+inline Path path_of(const core::Problem& problem) { return path_of(problem.dims, problem.io); }
+// Key channels that the kernels of a path work with: factor tiles have this many columns.
+std::int64_t padded_key(const Dims& dims, Path path);
+// Whether the backward ends in the f32 chunk-local kernels.
+bool local_in_f32(const Dims& dims, Path path);
 
 // Fill the workspace pointers of `args` (null base: count only); return the bytes used.
-std::size_t plan_chunk_forward(const core::Problem& problem, void* base, ChunkArgs* args);
+// The factors are not part of it where the caller keeps them (plan_kept).
+std::size_t plan_chunk_forward(const ChunkForwardParams& params, const core::Problem& problem,
+                               void* base, ChunkArgs* args);
 // Only the tables of a packed call: what the fused forward for Hopper wants.
 std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args);
+// The factors in the caller's memory: throws kInvalidArgument when that is too small.
+void plan_kept(const Workspace& kept, const core::Problem& problem, ChunkArgs* args);
+std::size_t kept_bytes_per_block(const Dims& dims, DType io);
 std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::Problem& problem,
                                 void* base, ChunkArgs* args);
-std::size_t plan_recurrent(const core::Problem& problem, void* base, std::int64_t** offsets);
+
+struct RecurrentPlan {
+  std::int64_t* offsets = nullptr;  // [N+1] of packed calls
+  float* o = nullptr;               // [B,T,HV,V], where the output's norm is a pass of its own
+};
+std::size_t plan_recurrent(const core::Problem& problem, bool norm_is_a_pass, void* base,
+                           RecurrentPlan* plan);
 
 struct GatePartials {
   std::int64_t num_blocks = 0;

@@ -13,7 +13,7 @@ constexpr std::int64_t kSms = 132;
 TEST(ScanTiling, ChosenBlocks_CoverEveryColumn) {
   for (int V : {1, 16, 17, 32, 60, 64, 65, 100, 128}) {
     for (std::int64_t heads : {1, 8, 32, 64, 96, 132, 133, 1000}) {
-      const int warps = scan_warps(heads, V, kSms);
+      const int warps = scan_warps(heads, V, 128, kSms);
       EXPECT_TRUE(warps == 2 || warps == 4 || warps == 8) << warps;
       EXPECT_TRUE(warps == 2 || 8 * warps < V) << "half of " << warps << " warps idle, V=" << V;
     }
@@ -21,21 +21,28 @@ TEST(ScanTiling, ChosenBlocks_CoverEveryColumn) {
 }
 
 TEST(ScanTiling, FewHeads_AreSplitOverTheGpu) {
-  EXPECT_EQ(scan_warps(8, 128, kSms), 2);
-  EXPECT_EQ(scan_warps(32, 128, kSms), 2);
-  EXPECT_EQ(scan_warps(64, 128, kSms), 4);
+  EXPECT_EQ(scan_warps(8, 128, 128, kSms), 2);
+  EXPECT_EQ(scan_warps(32, 128, 128, kSms), 2);
+  EXPECT_EQ(scan_warps(64, 128, 128, kSms), 4);
+}
+
+TEST(ScanTiling, BlocksOfNarrowKeyHeads_FitTheirInstances) {
+  EXPECT_EQ(scan_warps(96, 96, 96, kSms), 6);
+  EXPECT_EQ(scan_warps(768, 96, 96, kSms), 6);
+  EXPECT_EQ(scan_warps(8, 96, 96, kSms), 2);
+  EXPECT_EQ(scan_warps(96, 32, 32, kSms), 2);
 }
 
 TEST(ScanTiling, ManyHeads_ShareTheLoadsOfWholeRows) {
-  EXPECT_EQ(scan_warps(96, 128, kSms), 8);
-  EXPECT_EQ(scan_warps(768, 128, kSms), 8);
-  EXPECT_EQ(scan_warps(768, 64, kSms), 4);
+  EXPECT_EQ(scan_warps(96, 128, 128, kSms), 8);
+  EXPECT_EQ(scan_warps(768, 128, 128, kSms), 8);
+  EXPECT_EQ(scan_warps(768, 64, 128, kSms), 4);
 }
 
 // More heads never make the scan faster: the cost that the choice minimises is monotone.
 TEST(ScanTiling, MoreHeads_NeverCostLess) {
   const auto cost = [](std::int64_t heads) {
-    const int warps = scan_warps(heads, 128, kSms);
+    const int warps = scan_warps(heads, 128, 128, kSms);
     const std::int64_t blocks = heads * ((128 + 16 * warps - 1) / (16 * warps));
     return (blocks + kSms - 1) / kSms * scan_step_cost(warps);
   };

@@ -74,7 +74,7 @@ def chunk_kda(
             none needs it. With ``use_gate_in_kernel`` it requires ``lower_bound``.
         lower_bound: < 0; selects the bounded gate. Not used when g is ready-made.
         disable_recompute: also keep what the backward pass would compute again from the inputs
-            (on CUDA 6 K + 256 bytes per token and value head for 16-bit tensors, nothing on a
+            (on CUDA about 6 K + 260 bytes per token and value head for 16-bit tensors, nothing on a
             host). No effect on the results, to the bit. The state at every 64th token is kept with
             either value (2 K V / 64 bytes per token and value head, 4 in float32).
         return_intermediate_states: also return the state at the start of every 64-token chunk;

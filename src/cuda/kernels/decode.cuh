@@ -9,7 +9,8 @@
 // two (its vectors, the warps' partial products). The order of every sum is fixed and does not
 // depend on the number of sequences or on how they are packed.
 // Inputs: q, k, g, v with aligned rows. Grid: two blocks of 8 warps per SM.
-// Shared memory: 64 KiB (f32) or 32 KiB (bf16) of state, 14 KiB of tokens, 8 KiB of partial sums.
+// kNorm: the output's gated RMS norm, in the warp that sums the output: no barrier more.
+// Shared memory: 64 KiB (f32) or 32 KiB (bf16) of state, 15 KiB of tokens, 8 KiB of partial sums.
 #pragma once
 
 #include <type_traits>
@@ -29,6 +30,7 @@ inline constexpr int kDecodeRows = 16;   // per warp
 struct DecodeToken {
   uint4 vector[6 * 32];         // warps 0, 1: 4 channels of q, k; 2 to 5: 4 of g, for one of them
   uint4 value[kDecodeThreads];  // 4 columns of v
+  uint4 gate[32];               // warp 7: 4 columns of the output's gate (f32 where unaligned)
 };
 
 // One (sequence, value head): its tokens, and where its state comes from and goes to (< 0:
@@ -106,6 +108,7 @@ __device__ inline void bits_to_floats(Elem elem, const uint4& bits, float (&x)[4
   }
 }
 
+template <bool kNorm>
 __device__ inline void fetch_token(const RecurrentArgs& args, const DecodeItem& item, int t,
                                    int warp, int lane, DecodeToken* to) {
   const Inputs& in = args.in;
@@ -117,6 +120,35 @@ __device__ inline void fetch_token(const RecurrentArgs& args, const DecodeItem& 
   }
   fetch_bits4(in.v, item.row * in.v.s0 + t * in.v.s1 + item.hv * in.v.s2 + 4 * lane,
               &to->value[threadIdx.x]);
+  if constexpr (kNorm) {
+    const Tensor& gate = args.norm.gate;
+    if (warp != 7 || gate.data == nullptr) return;
+    const std::int64_t at = item.row * gate.s0 + t * gate.s1 + item.hv * gate.s2;
+    if (gate.vector) {
+      fetch_bits4(gate, at + 4 * lane, &to->gate[lane]);
+    } else {
+#pragma unroll 1
+      for (int e = 0; e < 4; ++e) {
+        reinterpret_cast<float*>(&to->gate[lane])[e] = load(gate, at + (4 * lane + e) * gate.s3);
+      }
+    }
+  }
+}
+
+// o = weight o / sqrt(mean o^2 + eps) sigmoid(gate); the warp holds all 128 columns.
+__device__ inline void normalise_output(const OutNorm& norm, const uint4& gate_bits, int lane,
+                                        float (&o)[4]) {
+  const float square = warp_sum(o[0] * o[0] + o[1] * o[1] + o[2] * o[2] + o[3] * o[3]);
+  const float rstd = rsqrtf(square * (1.0F / kDecodeHead) + norm.eps);
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    o[e] *= rstd * __ldg(norm.weight + 4 * lane + e);
+  if (norm.gate.data == nullptr) return;
+  float gate[4];
+  bits_to_floats(norm.gate.vector ? norm.gate.elem : Elem::kF32, gate_bits, gate);
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    o[e] *= fast_sigmoid(gate[e]);
 }
 
 // Warps 0 and 1 put q and k, warps 2 to 5 the decays of a token into shared memory.
@@ -153,11 +185,12 @@ __device__ inline const Tensor& state_source(const RecurrentArgs& args) {
 
 // Sends for a state, its first token and the gate's parameters. A state that does not exist is
 // zero.
-template <typename State>
+template <bool kNorm, typename State>
 __device__ inline void fetch_item(const RecurrentArgs& args, const DecodeItem& item, int warp,
                                   int lane, int place, DecodeSmem<State>* s) {
   if (item.hv < 0) return;
-  if (item.begin < item.end) fetch_token(args, item, item.begin, warp, lane, &s->token[place]);
+  if (item.begin < item.end)
+    fetch_token<kNorm>(args, item, item.begin, warp, lane, &s->token[place]);
   const Gate& gate = args.in.gate;
   if (warp >= 2 && warp < 6) {
     const int d = 32 * (warp - 2) + lane;
@@ -240,7 +273,7 @@ __device__ inline void pass_state(const Tensor& to, const DecodeItem& item, int 
 }
 
 // S' and both of its products; then u, the output and S. `state` is S before and after.
-template <typename State>
+template <bool kNorm, typename State>
 __device__ inline void decode_step(const RecurrentArgs& args, const DecodeItem& item, int t,
                                    float beta, int warp, int lane, int buffer, DecodeSmem<State>* s,
                                    float (&state)[kDecodeRows][4]) {
@@ -295,6 +328,7 @@ __device__ inline void decode_step(const RecurrentArgs& args, const DecodeItem& 
 #pragma unroll
     for (int e = 0; e < 4; ++e)
       o[e] = args.in.scale * (o[e] + dot * u[e]);
+    if constexpr (kNorm) normalise_output(args.norm, s->token[buffer].gate[lane], lane, o);
     const Tensor& to = args.o;
     const std::int64_t at = item.row * to.s0 + t * to.s1 + item.hv * to.s2 + 4 * lane * to.s3;
     if (to.vector && to.elem == Elem::kBF16) {
@@ -319,7 +353,7 @@ __device__ inline void decode_step(const RecurrentArgs& args, const DecodeItem& 
   }
 }
 
-template <typename State>
+template <typename State, bool kNorm>
 __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
     decode_kernel(const __grid_constant__ RecurrentArgs args) {
   extern __shared__ __align__(16) char raw_smem[];
@@ -335,7 +369,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
     s.item[threadIdx.x] = decode_item(args, index_of(static_cast<int>(threadIdx.x)));
   }
   __syncthreads();  // the first two items before their readers
-  fetch_item(args, s.item[0], warp, lane, 0, &s);
+  fetch_item<kNorm>(args, s.item[0], warp, lane, 0, &s);
   ptx::cp_async_commit();
   int buffer = 0;
   for (int round = 0; s.item[round % 4].hv >= 0; ++round) {
@@ -351,14 +385,14 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
       if (t == item.begin) take_state(s, state);
       // The state has left its place, and the gate's parameters theirs.
       if (t + 1 < item.end) {
-        fetch_token(args, item, t + 1, warp, lane, &s.token[buffer ^ 1]);
+        fetch_token<kNorm>(args, item, t + 1, warp, lane, &s.token[buffer ^ 1]);
         ptx::cp_async_commit();
       } else {
-        fetch_item(args, next, warp, lane, buffer ^ 1, &s);
+        fetch_item<kNorm>(args, next, warp, lane, buffer ^ 1, &s);
         ptx::cp_async_commit();
       }
       __syncthreads();  // token vectors before their readers; partial sums of the last token read
-      decode_step(args, item, t, beta, warp, lane, buffer, &s, state);
+      decode_step<kNorm>(args, item, t, beta, warp, lane, buffer, &s, state);
       buffer ^= 1;
       if (args.slot_columns > 0) {
         const std::int64_t slot = valid_slot(args, item.n, t - item.begin);
@@ -371,7 +405,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kDecodeBlocks)
     if (item.begin == item.end) {
       ptx::cp_async_wait<0>();
       if (item.to >= 0) pass_state(target, item, warp, lane, s);
-      fetch_item(args, next, warp, lane, buffer, &s);
+      fetch_item<kNorm>(args, next, warp, lane, buffer, &s);
       ptx::cp_async_commit();
       __syncthreads();  // the item after the next before its readers
     }

@@ -11,8 +11,8 @@
 // Blocks stay on their SM and walk over tiles: the next tile's operands are copied while this
 // tile's elementwise steps run (they need other parts of shared memory), so loads are hidden.
 // Inputs: bf16, 16-byte rows, K = V = kD. Outputs as local_mma.cuh.
-// Grid: one block of 16 warps per SM. Shared memory at 128: 204 KiB (sm_90; smaller GPUs take
-// local_mma.cuh).
+// Grid: one block of 16 warps (K = 96: 12) per SM, or two of 8. Shared memory at 128: 204 KiB
+// (sm_90; smaller GPUs take local_mma.cuh).
 #pragma once
 
 #include "cuda/kernels/scan_mma.cuh"
@@ -22,28 +22,35 @@
 
 namespace kda::cuda {
 
-inline constexpr int kBoundedThreads = 512;
+// Column groups that the warps of a row block share, of 32 columns (16 at 32), and blocks per SM:
+// two smaller blocks wait for their barriers at different times.
+template <int kD>
+inline constexpr int kBoundedGroups = kD == 32 ? 2 : kD / 32;
+template <int kD>
+inline constexpr int kBoundedThreads = 128 * kBoundedGroups<kD>;
+template <int kD>
+inline constexpr int kBoundedBlocks = kD <= 64 ? 2 : 1;
 
 template <int kD>
 struct BoundedSmem {
-  alignas(256) std::uint16_t s[kD * kD];
-  alignas(256) std::uint16_t d[kD * kD];
-  alignas(256) std::uint16_t d_o[kC * kD];
-  alignas(256) std::uint16_t x[kC * kD];
-  alignas(256) std::uint16_t u[kC * kD];  // kt, then U
+  alignas(256) std::uint16_t s[kD * kPitch<kD>];
+  alignas(256) std::uint16_t d[kD * kPitch<kD>];
+  alignas(256) std::uint16_t d_o[kC * kPitch<kD>];
+  alignas(256) std::uint16_t x[kC * kPitch<kD>];
+  alignas(256) std::uint16_t u[kC * kPitch<kD>];  // kt, then U
   union {
-    alignas(256) std::uint16_t v[kC * kD];  // then Z
+    alignas(256) std::uint16_t v[kC * kPitch<kD>];  // then Z
     struct {
       alignas(256) std::uint16_t d_n[kC * kC];
       alignas(256) std::uint16_t p[kC * kC];
     };
   };
   alignas(256) std::uint16_t a[kC * kC];
-  alignas(256) std::uint16_t q_up[kC * kD];    // q 2^(G - middle)
-  alignas(256) std::uint16_t k_up[kC * kD];    // beta k 2^(G - middle)
-  alignas(256) std::uint16_t k_down[kC * kD];  // k 2^(middle - G)
-  float total[4][kD];                          // decay sum of each block
-  float middle[4][kD];                         // decay sum up to the block's middle row
+  alignas(256) std::uint16_t q_up[kC * kPitch<kD>];    // q 2^(G - middle)
+  alignas(256) std::uint16_t k_up[kC * kPitch<kD>];    // beta k 2^(G - middle)
+  alignas(256) std::uint16_t k_down[kC * kPitch<kD>];  // k 2^(middle - G)
+  float total[4][kD];                                  // decay sum of each block
+  float middle[4][kD];                                 // decay sum up to the block's middle row
   float chain[5][kD];     // 2^(A_J - A_(J-1)); first from the chunk's start, last to its end
   float enter[4][kD];     // shares of what enters at the chunk's end
   float suffix[4][kD];    // dG sum of each block
@@ -51,14 +58,14 @@ struct BoundedSmem {
   float bias[4][kD];      // shares of d_dt_bias
   float sd[kD];           // sum_v S D
   float beta[kC];
-  float row_sum[6][4][kC];  // per column quarter: |q|^2, |k|^2, k.row, X.v, q.dq, k.dk
+  float row_sum[6][4][kC];  // per column group: |q|^2, |k|^2, k.row, X.v, q.dq, k.dk
   float da_log[16];
 };
 
 // All operands of a tile but v.
 template <int kD>
 __device__ inline void load_bounded(const ChunkArgs& args, std::int64_t tile, BoundedSmem<kD>* s) {
-  constexpr int kThreads = kBoundedThreads;
+  constexpr int kThreads = kBoundedThreads<kD>;
   using Bits = const std::uint16_t*;
   const int HV = args.shape.HV;
   const int hv = static_cast<int>(tile % HV);
@@ -86,31 +93,33 @@ __device__ inline void load_bounded_rows(const ChunkArgs& args, std::int64_t til
   const int hv = static_cast<int>(tile % args.shape.HV);
   const Chunk chunk = chunk_at(args.map, tile / args.shape.HV);
   const auto copy = [&](const Tensor& t, int head, const std::uint16_t* to) {
-    copy_rows<kC, kD, kBoundedThreads>(static_cast<const std::uint16_t*>(t.data) +
-                                           chunk.row * t.s0 + chunk.begin * t.s1 + head * t.s2,
-                                       t.s1, chunk.length, smem_address(to));
+    copy_rows<kC, kD, kBoundedThreads<kD>>(static_cast<const std::uint16_t*>(t.data) +
+                                               chunk.row * t.s0 + chunk.begin * t.s1 + head * t.s2,
+                                           t.s1, chunk.length, smem_address(to));
   };
   copy(args.in.q, hv / args.shape.G, s->q_up);
   copy(args.in.k, hv / args.shape.G, s->k_up);
   copy(args.in.g, hv, s->k_down);
   const Tensor& v = args.in.v;
-  copy_rows<kC, kD, kBoundedThreads>(
+  copy_rows<kC, kD, kBoundedThreads<kD>>(
       static_cast<const std::uint16_t*>(v.data) + chunk.row * v.s0 + chunk.begin * v.s1 + hv * v.s2,
       v.s1, chunk.length, smem_address(s->v));
 }
 
 template <int kD>
-__global__ void __launch_bounds__(kBoundedThreads, 1)
+__global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
     local_bounded_mma_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ __align__(1024) char raw_smem[];
   auto& s = *reinterpret_cast<BoundedSmem<kD>*>(raw_smem);
-  constexpr int kT = kD / 32;  // n-tiles per warp
+  constexpr int kThreads = kBoundedThreads<kD>;
+  constexpr int kGroups = kBoundedGroups<kD>;
+  constexpr int kT = kD / 8 / kGroups;  // n-tiles per warp: 2 or 4
   const int HV = args.shape.HV;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
-  const int rb = warp / 4;
-  const int cq = warp % 4;
+  const int rb = warp / kGroups;
+  const int cq = warp % kGroups;
   const int r = lane / 4;
   const int c = lane % 4;
   const int row0 = 16 * rb;
@@ -121,7 +130,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
   // Byte offset, in a tile of kD columns, of the thread's pair in row i0 + 8 row, columns d0 + 8 n.
   const auto pair_at = [&first_pair](int row, int n) {
     return (first_pair ^ static_cast<std::uint32_t>(16 * n)) +
-           static_cast<std::uint32_t>(16 * kD * row);
+           static_cast<std::uint32_t>(16 * kPitch<kD> * row);
   };
   const Inputs& in = args.in;
   const std::int64_t num_tiles = args.map.num_chunks * HV;
@@ -200,7 +209,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
         const float all = quad_sum(sum[row]);
         if (c == 0) s.row_sum[3][cq][i0 + 8 * row] = all;
       }
-      if (cq <= rb) {
+#pragma unroll 1
+      for (int J = cq; J <= rb; J += kGroups) {
         float d_n[2][4] = {};
         float p[2][4] = {};
 #pragma unroll
@@ -210,7 +220,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
           std::uint32_t b[4];
           ptx::ldmatrix(a, block_address<kD>(smem_address(s.d_o), row0, 16 * k, lane));
           ptx::ldmatrix(x, block_address<kD>(smem_address(s.x), row0, 16 * k, lane));
-          ptx::ldmatrix(b, block_address<kD>(smem_address(s.u), 16 * cq, 16 * k, lane));
+          ptx::ldmatrix(b, block_address<kD>(smem_address(s.u), 16 * J, 16 * k, lane));
           ptx::mma_bf16(d_n[0], a, b[0], b[2]);
           ptx::mma_bf16(d_n[1], a, b[1], b[3]);
           ptx::mma_bf16(p[0], x, b[0], b[2]);
@@ -221,7 +231,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
 #pragma unroll
           for (int row = 0; row < 2; ++row) {
             const int i = i0 + 8 * row;
-            const int j = 16 * cq + 8 * t + 2 * c;
+            const int j = 16 * J + 8 * t + 2 * c;
             const float n0 = i >= j ? in.scale * d_n[t][2 * row] : 0.0F;
             const float n1 = i >= j + 1 ? in.scale * d_n[t][2 * row + 1] : 0.0F;
             const float p0 = i > j ? -p[t][2 * row] : 0.0F;
@@ -267,7 +277,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
     }
 #pragma unroll
-    for (int d = tid / 4; d < kD; d += kBoundedThreads / 4) {
+    for (int d = tid / 4; d < kD; d += kThreads / 4) {
       float sum = 0.0F;
 #pragma unroll
       for (int piece = 0; piece < kD / 32; ++piece) {
@@ -326,7 +336,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
                                ? nullptr
                                : in.gate.dt_bias + static_cast<std::int64_t>(hv) * kD + d0;
     const auto rstd = [&](int which, int row) {
-      return in.l2norm ? row_rstd(s.row_sum[which], i0 + 8 * row) : 1.0F;
+      return in.l2norm ? row_rstd<kGroups>(s.row_sum[which], i0 + 8 * row) : 1.0F;
     };
 #pragma unroll
     for (int n = 0; n < kT; ++n) {
@@ -375,7 +385,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
     }
     __syncthreads();  // factor tiles and block sums before their readers
-    for (int e = tid; e < 5 * kD; e += kBoundedThreads) {
+    for (int e = tid; e < 5 * kD; e += kThreads) {
       const int J = e / kD;
       const int d = e % kD;
       const float from = J == 0 ? 0.0F : s.total[J - 1][d] - s.middle[J - 1][d];
@@ -519,7 +529,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     __syncthreads();  // block sums and row sums before their readers; dN, P, factor tiles are read
     if (next < num_tiles) load_bounded_rows<kD>(args, next, &s);
     ptx::cp_async_commit();
-    for (int e = tid; e < 4 * kD; e += kBoundedThreads) {
+    for (int e = tid; e < 4 * kD; e += kThreads) {
       const int block = e / kD;
       const int d = e % kD;
       const float end = s.total[0][d] + s.total[1][d] + s.total[2][d] + s.total[3][d];
@@ -550,11 +560,8 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       float q_dot = 0.0F;
       float k_dot = 0.0F;
       if (in.l2norm) {
-#pragma unroll
-        for (int quarter = 0; quarter < 4; ++quarter) {
-          q_dot += s.row_sum[4][quarter][i];
-          k_dot += s.row_sum[5][quarter][i];
-        }
+        q_dot = row_total<kGroups>(s.row_sum[4], i);
+        k_dot = row_total<kGroups>(s.row_sum[5], i);
       }
       const std::int64_t t = chunk.begin + i;
       if (args.dq.data != nullptr) {
@@ -579,11 +586,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
       }
     }
     if (tid < chunk.length && args.dbeta.data != nullptr) {
-      float sum = 0.0F;
-#pragma unroll
-      for (int quarter = 0; quarter < 4; ++quarter) {
-        sum += s.row_sum[2][quarter][tid] + s.row_sum[3][quarter][tid];
-      }
+      float sum = row_total<kGroups>(s.row_sum[2], tid) + row_total<kGroups>(s.row_sum[3], tid);
       if (in.beta_is_logit) sum *= s.beta[tid] * (1.0F - s.beta[tid] / in.beta_max);
       store(args.dbeta,
             chunk.row * args.dbeta.s0 + (chunk.begin + tid) * args.dbeta.s1 + hv * args.dbeta.s2,
@@ -637,7 +640,7 @@ __global__ void __launch_bounds__(kBoundedThreads, 1)
     }
     if (args.da_log_part != nullptr && tid == 0) {
       float sum = 0.0F;
-      for (int w = 0; w < 16; ++w)
+      for (int w = 0; w < kThreads / 32; ++w)
         sum += s.da_log[w];
       args.da_log_part[tile] = sum;
     }

@@ -12,10 +12,13 @@
 //   6. dq, dk (norm's backward), dg (suffix sum, gate's backward), dbeta, partial sums
 // Inputs: q, k, g, v, do; kt, a, beta (prep); S (h), D, X (scans). Outputs: see step 6; with G > 1
 // dq and dk go to f32 partials for the fold. Grid: num_chunks * HV blocks of 16 warps; warp (rb,
-// cq) owns rows 16 rb .. + 15 and a quarter of the columns, in C fragment layout throughout. Shared
-// memory at K = V = 128: 96 KiB (S, D, do, X; later six factor tiles) + 16 (kt, later U) + 16 (v,
-// Z, later dN and P) + 8 (A) + 9 KiB: one block per SM.
+// cq) owns rows 16 rb .. + 15 and a quarter of the columns (K = V = 96: 12 warps and thirds, 32: 8
+// and halves), in C fragment layout throughout. Shared memory at K = V = 128: 96 KiB (S, D, do, X;
+// later six factor tiles) + 16 (kt, later U) + 16 (v, Z, later dN and P) + 8 (A) + 9 KiB: one block
+// per SM.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/kernels/prep_mma.cuh"
 #include "cuda/kernels/scan_mma.cuh"
@@ -23,49 +26,58 @@
 
 namespace kda::cuda {
 
-inline constexpr int kLocalThreads = 512;
+// Column groups that the warps of a row block share: of 16 or 32 columns.
+template <int kDim>
+inline constexpr int kLocalGroups = kDim == 32   ? 2
+                                    : kDim == 96 ? 3
+                                                 : 4;
+template <int kK>
+inline constexpr int kLocalThreads = 128 * kLocalGroups<kK>;
 
 template <int kK, int kV>
 struct LocalSmem {
   union {
     struct {
-      alignas(256) std::uint16_t s[kK * kV];
-      alignas(256) std::uint16_t d[kK * kV];
-      alignas(256) std::uint16_t d_o[kC * kV];
-      alignas(256) std::uint16_t x[kC * kV];
+      alignas(256) std::uint16_t s[kK * kPitch<kV>];
+      alignas(256) std::uint16_t d[kK * kPitch<kV>];
+      alignas(256) std::uint16_t d_o[kC * kPitch<kV>];
+      alignas(256) std::uint16_t x[kC * kPitch<kV>];
     };
     struct {
-      alignas(256) std::uint16_t k_col[kC * kK];   // k 2^(end of block - G)
-      alignas(256) std::uint16_t q_row[kC * kK];   // q 2^(G - start of block)
-      alignas(256) std::uint16_t k_row[kC * kK];   // beta k 2^(G - start of block)
-      alignas(256) std::uint16_t k_down[kC * kK];  // k 2^(G of row 4 or 12 - G), by half block
-      alignas(256) std::uint16_t q_up[kC * kK];    // q 2^(G - G of row 4)
-      alignas(256) std::uint16_t k_up[kC * kK];    // beta k 2^(G - G of row 4)
+      alignas(256) std::uint16_t k_col[kC * kPitch<kK>];  // k 2^(end of block - G)
+      alignas(256) std::uint16_t q_row[kC * kPitch<kK>];  // q 2^(G - start of block)
+      alignas(256) std::uint16_t k_row[kC * kPitch<kK>];  // beta k 2^(G - start of block)
+      alignas(
+          256) std::uint16_t k_down[kC * kPitch<kK>];  // k 2^(G of row 4 or 12 - G), by half block
+      alignas(256) std::uint16_t q_up[kC * kPitch<kK>];  // q 2^(G - G of row 4)
+      alignas(256) std::uint16_t k_up[kC * kPitch<kK>];  // beta k 2^(G - G of row 4)
     };
   };
   union {
-    alignas(256) std::uint16_t u[kC * (kK > kV ? kK : kV)];  // kt, then U
+    alignas(256) std::uint16_t u[kC * kPitch<(kK > kV ? kK : kV)>];  // kt, then U
     struct {  // rows 8-15 of each block relative to row 12
-      alignas(256) std::uint16_t q_high[kC / 2 * kK];
-      alignas(256) std::uint16_t k_high[kC / 2 * kK];
+      alignas(256) std::uint16_t q_high[kC / 2 * kPitch<kK>];
+      alignas(256) std::uint16_t k_high[kC / 2 * kPitch<kK>];
     };
   };
   union {
-    alignas(256) std::uint16_t v[kC * kV];  // then Z
+    alignas(256) std::uint16_t v[kC * kPitch<kV>];  // then Z
     struct {
       alignas(256) std::uint16_t d_n[kC * kC];
       alignas(256) std::uint16_t p[kC * kC];
     };
   };
   alignas(256) std::uint16_t a[kC * kC];
-  float total[4][kK];   // decay sum of each block
-  float across[4][kK];  // 2^total
-  float enter[4][kK];   // shares of what enters at the chunk's end
-  float suffix[4][kK];  // dG sum of each block
-  float bias[4][kK];    // shares of d_dt_bias
-  float sd[kK];         // sum_v S D
+  float total[4][kK];                // decay sum of each block
+  float across[4][kK];               // 2^total
+  float enter[4][kK];                // shares of what enters at the chunk's end
+  float suffix[4][kK];               // dG sum of each block
+  alignas(8) float entering[4][kK];  // what enters a block's last row from later
+  float bias[4][kK];                 // shares of d_dt_bias
+  float sd[kK];                      // sum_v S D
   float beta[kC];
-  float row_sum[6][4][kC];  // per column quarter: |q|^2, |k|^2, k.row, X.v, q.dq, k.dk
+  float row_sum[6][4][kC];  // per column group: |q|^2, |k|^2, k.row, X.v, q.dq, k.dk
+  float rstd[2][kC];        // 1 / |q|, 1 / |k|
   float da_log[16];
 };
 
@@ -80,12 +92,15 @@ __device__ inline std::uint32_t unit_pair(Elem elem, float2 x, float rstd) {
 }
 
 template <int kK, int kV, bool kPlain>
-__global__ void __launch_bounds__(kLocalThreads, 1)
+__global__ void __launch_bounds__(kLocalThreads<kK>, 1)
     local_mma_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ __align__(1024) char raw_smem[];
   auto& s = *reinterpret_cast<LocalSmem<kK, kV>*>(raw_smem);
-  constexpr int kTilesK = kK / 32;  // n-tiles per warp
-  constexpr int kTilesV = kV / 32;
+  constexpr int kThreads = kLocalThreads<kK>;
+  constexpr int kGroups = kLocalGroups<kK>;
+  static_assert(kGroups == kLocalGroups<kV>);
+  constexpr int kTilesK = kK / 8 / kGroups;  // n-tiles per warp: 2 or 4
+  constexpr int kTilesV = kV / 8 / kGroups;
   const int HV = args.shape.HV;
   const int K = args.shape.K;
   const int V = args.shape.V;
@@ -98,35 +113,60 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
-  const int rb = warp / 4;
-  const int cq = warp % 4;
+  const int rb = warp / kGroups;
+  const int cq = warp % kGroups;
   const int r = lane / 4;
   const int c = lane % 4;
   const int row0 = 16 * rb;
-  int i0 = row0 + r;
+  const int i0 = row0 + r;
+  const int v_col = 8 * kTilesV * cq;  // the warp's first column of V
+  const int col = 8 * kTilesK * cq;    // and channel
+  const int d0 = col + 2 * c;          // the thread's first channel
+  // Byte offsets in tiles of kV and kK columns of the thread's first pair; the others are an
+  // exclusive or (columns) and a sum (rows) away. Forgotten between steps, too.
+  std::uint32_t first_value = pair_address<kV>(0, i0, v_col + 2 * c);
+  std::uint32_t first_pair = pair_address<kK>(0, i0, d0);
+  const auto value_at = [&first_value](int row, int t) {
+    return (first_value ^ static_cast<std::uint32_t>(16 * t)) +
+           static_cast<std::uint32_t>(16 * kPitch<kV> * row);
+  };
+  const auto pair_at = [&first_pair](int row, int n) {
+    return (first_pair ^ static_cast<std::uint32_t>(16 * n)) +
+           static_cast<std::uint32_t>(16 * kPitch<kK> * row);
+  };
+  const auto high_at = [&](int n) {  // row 8 rb + r
+    return pair_at(0, n) - static_cast<std::uint32_t>(16 * kPitch<kK> * rb);
+  };
   const Inputs& in = args.in;
 
   // Loads, in the order in which they are needed.
-  copy_matrix<kK, kV, kLocalThreads, kPlain>(args.h, chunk_index * args.h.s0 + hv * args.h.s1,
-                                             args.h.s2, K, V, smem_address(s.s));
-  copy_tile<kK, kLocalThreads>(static_cast<const std::uint16_t*>(args.factors.kt) + tile * kC * kK,
-                               smem_address(s.u));
-  copy_tile<kC, kLocalThreads>(static_cast<const std::uint16_t*>(args.factors.a) + tile * kC * kC,
-                               smem_address(s.a));
-  copy_matrix<kC, kV, kLocalThreads, kPlain>(
-      in.v, chunk.row * in.v.s0 + chunk.begin * in.v.s1 + hv * in.v.s2, in.v.s1, chunk.length, V,
-      smem_address(s.v));
+  const auto copy = [&]<int kRows>(std::integral_constant<int, kRows>, const Tensor& t,
+                                   std::int64_t at, std::int64_t stride, int rows,
+                                   const std::uint16_t* to) {
+    if constexpr (kPlain) {
+      copy_rows<kRows, kV, kThreads>(static_cast<const std::uint16_t*>(t.data) + at, stride, rows,
+                                     smem_address(to));
+    } else {
+      copy_matrix<kRows, kV, kThreads, false>(t, at, stride, rows, V, smem_address(to));
+    }
+  };
+  constexpr std::integral_constant<int, kK> kStateRows;
+  constexpr std::integral_constant<int, kC> kTokenRows;
+  copy(kStateRows, args.h, chunk_index * args.h.s0 + hv * args.h.s1, args.h.s2, K, s.s);
+  copy_tile<kK, kThreads>(static_cast<const std::uint16_t*>(args.factors.kt) + tile * kC * kK,
+                          smem_address(s.u));
+  copy_tile<kC, kThreads>(static_cast<const std::uint16_t*>(args.factors.a) + tile * kC * kC,
+                          smem_address(s.a));
+  copy(kTokenRows, in.v, chunk.row * in.v.s0 + chunk.begin * in.v.s1 + hv * in.v.s2, in.v.s1,
+       chunk.length, s.v);
   ptx::cp_async_commit();
-  copy_matrix<kC, kV, kLocalThreads, kPlain>(args.x, chunk_index * args.x.s0 + hv * args.x.s1,
-                                             args.x.s2, kC, V, smem_address(s.x));
+  copy(kTokenRows, args.x, chunk_index * args.x.s0 + hv * args.x.s1, args.x.s2, kC, s.x);
   const Tensor& d_o = args.d_o;
-  copy_matrix<kC, kV, kLocalThreads, kPlain>(
-      d_o, chunk.row * d_o.s0 + chunk.begin * d_o.s1 + hv * d_o.s2, d_o.s1,
-      d_o.data == nullptr ? 0 : chunk.length, V, smem_address(s.d_o));
+  copy(kTokenRows, d_o, chunk.row * d_o.s0 + chunk.begin * d_o.s1 + hv * d_o.s2, d_o.s1,
+       d_o.data == nullptr ? 0 : chunk.length, s.d_o);
   ptx::cp_async_commit();
-  copy_matrix<kK, kV, kLocalThreads, kPlain>(args.d_states,
-                                             chunk_index * args.d_states.s0 + hv * args.d_states.s1,
-                                             args.d_states.s2, K, V, smem_address(s.d));
+  copy(kStateRows, args.d_states, chunk_index * args.d_states.s0 + hv * args.d_states.s1,
+       args.d_states.s2, K, s.d);
   ptx::cp_async_commit();
   if (tid < kC) s.beta[tid] = args.factors.beta[tile * kC + tid];
   ptx::cp_async_wait<2>();
@@ -134,8 +174,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 
   // 1. Z = beta (v - kt S), U = A Z.
   lane = ptx::forgotten(lane);
-  i0 = ptx::forgotten(i0);
-  const int v_col = 8 * kTilesV * cq;
+  first_value = ptx::forgotten(first_value);
   const float beta[2] = {s.beta[i0], s.beta[i0 + 8]};
   std::uint32_t v_pair[kTilesV][2];
   {
@@ -146,8 +185,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
     for (int t = 0; t < kTilesV; ++t) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const std::uint32_t at =
-            pair_address<kV>(smem_address(s.v), i0 + 8 * row, v_col + 8 * t + 2 * c);
+        const std::uint32_t at = smem_address(s.v) + value_at(row, t);
         const std::uint32_t v = ptx::load_shared_pair(at);
         v_pair[t][row] = v;
         ptx::store_shared_pair(at, pack_bf16(beta[row] * (low_of(v) - z[t][2 * row]),
@@ -165,9 +203,8 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
     for (int t = 0; t < kTilesV; ++t) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        ptx::store_shared_pair(
-            pair_address<kV>(smem_address(s.u), i0 + 8 * row, v_col + 8 * t + 2 * c),
-            pack_bf16(z[t][2 * row], z[t][2 * row + 1]));
+        ptx::store_shared_pair(smem_address(s.u) + value_at(row, t),
+                               pack_bf16(z[t][2 * row], z[t][2 * row + 1]));
       }
     }
   }
@@ -176,15 +213,14 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 
   // 2. dN and P, one 16x16 block per warp; X.v for dbeta.
   lane = ptx::forgotten(lane);
-  i0 = ptx::forgotten(i0);
+  first_value = ptx::forgotten(first_value);
   {
     float sum[2] = {};
 #pragma unroll
     for (int t = 0; t < kTilesV; ++t) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const std::uint32_t x = ptx::load_shared_pair(
-            pair_address<kV>(smem_address(s.x), i0 + 8 * row, v_col + 8 * t + 2 * c));
+        const std::uint32_t x = ptx::load_shared_pair(smem_address(s.x) + value_at(row, t));
         sum[row] += low_of(x) * low_of(v_pair[t][row]) + high_of(x) * high_of(v_pair[t][row]);
       }
     }
@@ -193,7 +229,8 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
       const float all = quad_sum(sum[row]);
       if (c == 0) s.row_sum[3][cq][i0 + 8 * row] = all;
     }
-    if (cq <= rb) {
+#pragma unroll 1
+    for (int J = cq; J <= rb; J += kGroups) {
       float d_n[2][4] = {};
       float p[2][4] = {};
 #pragma unroll
@@ -203,7 +240,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         std::uint32_t b[4];
         ptx::ldmatrix(a, block_address<kV>(smem_address(s.d_o), row0, 16 * k, lane));
         ptx::ldmatrix(x, block_address<kV>(smem_address(s.x), row0, 16 * k, lane));
-        ptx::ldmatrix(b, block_address<kV>(smem_address(s.u), 16 * cq, 16 * k, lane));
+        ptx::ldmatrix(b, block_address<kV>(smem_address(s.u), 16 * J, 16 * k, lane));
         ptx::mma_bf16(d_n[0], a, b[0], b[2]);
         ptx::mma_bf16(d_n[1], a, b[1], b[3]);
         ptx::mma_bf16(p[0], x, b[0], b[2]);
@@ -214,7 +251,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           const int i = i0 + 8 * row;
-          const int j = 16 * cq + 8 * t + 2 * c;
+          const int j = 16 * J + 8 * t + 2 * c;
           const float n0 = i >= j ? in.scale * d_n[t][2 * row] : 0.0F;
           const float n1 = i >= j + 1 ? in.scale * d_n[t][2 * row + 1] : 0.0F;
           const float p0 = i > j ? -p[t][2 * row] : 0.0F;
@@ -230,9 +267,6 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 
   // 3. Products with S and D.
   lane = ptx::forgotten(lane);
-  i0 = ptx::forgotten(i0);
-  const int col = 8 * kTilesK * cq;  // the warp's first channel
-  const int d0 = col + 2 * c;        // the thread's first channel
   float acc_q[kTilesK][4];
   float acc_y[kTilesK][4];
   float acc_c[kTilesK][4];
@@ -260,7 +294,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
       ptx::mma_bf16(acc_c[2 * p + 1], u, b[1], b[3]);
     }
   }
-  for (int d = tid / 4; d < kK; d += kLocalThreads / 4) {
+  for (int d = tid / 4; d < kK; d += kThreads / 4) {
     float sum = 0.0F;
 #pragma unroll
     for (int piece = tid % 4; piece < kV / 8; piece += 4) {
@@ -280,19 +314,48 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   float l[2][kTilesK][2];
   const float exp_a = in.gate.a_log != nullptr ? expf(in.gate.a_log[hv]) : 1.0F;
   const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
-  const auto row_at = [&](const Tensor& t, int row, int head) {
-    return chunk.row * t.s0 + (chunk.begin + i0 + 8 * row) * t.s1 + head * t.s2;
+  // Offsets of rows i0 and i0 + 8; rows past the end give the chunk's last one: loads need no
+  // branch.
+  const auto rows_at = [&](const Tensor& t, int head, std::int64_t(&at)[2]) {
+    const std::int64_t first = chunk.row * t.s0 + chunk.begin * t.s1 + head * t.s2;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int i = ptx::forgotten(i0) + 8 * row;
+      at[row] = first + (i < chunk.length ? i : chunk.length - 1) * t.s1;
+    }
+  };
+  // The body for the gate's kind: no branch inside.
+  const auto with_gate = [&](auto&& body) {
+    Gate gate = in.gate;
+    switch (gate.kind) {
+      case GateKind::kReady:
+        gate.kind = GateKind::kReady;
+        return body(gate);
+      case GateKind::kStandard:
+        gate.kind = GateKind::kStandard;
+        return body(gate);
+      default:
+        gate.kind = GateKind::kBounded;
+        return body(gate);
+    }
   };
   const auto bias_at = [&](int d) {
-    return in.gate.dt_bias != nullptr && d < K ? __ldg(in.gate.dt_bias + hv * K + d) : 0.0F;
+    return in.gate.dt_bias != nullptr && (kPlain || d < K) ? __ldg(in.gate.dt_bias + hv * K + d)
+                                                           : 0.0F;
   };
   // Unit q or k: channels d0 + 8 n, + 1 of a row.
-  const auto unit = [&](const Tensor& x, int row, int n, const float(*sum)[kC]) {
-    if (!valid[row]) return std::uint32_t{0};
-    return unit_pair<kPlain>(x.elem, load_pair<kPlain>(x, row_at(x, row, h), d0 + 8 * n, K),
-                             in.l2norm ? row_rstd(sum, i0 + 8 * row) : 1.0F);
+  const auto unit = [&](const Tensor& x, std::int64_t at, int row, int n, float rstd) {
+    const std::uint32_t pair =
+        unit_pair<kPlain>(x.elem, load_pair<kPlain>(x, at, d0 + 8 * n, K), rstd);
+    return valid[row] ? pair : 0U;
   };
   {
+    std::int64_t q_at[2];
+    std::int64_t k_at[2];
+    std::int64_t g_at[2];
+    rows_at(in.q, h, q_at);
+    rows_at(in.k, h, k_at);
+    rows_at(in.g, hv, g_at);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       float qq = 0.0F;
@@ -300,14 +363,9 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 #pragma unroll
       for (int n = 0; n < kTilesK; ++n) {
         const int d = d0 + 8 * n;
-        float2 q = make_float2(0.0F, 0.0F);
-        float2 k = q;
-        float2 g = q;
-        if (valid[row]) {
-          q = load_pair<kPlain>(in.q, row_at(in.q, row, h), d, K);
-          k = load_pair<kPlain>(in.k, row_at(in.k, row, h), d, K);
-          g = load_pair<kPlain>(in.g, row_at(in.g, row, hv), d, K);
-        }
+        const float2 q = load_pair<kPlain>(in.q, q_at[row], d, K);
+        const float2 k = load_pair<kPlain>(in.k, k_at[row], d, K);
+        const float2 g = load_pair<kPlain>(in.g, g_at[row], d, K);
         qq += q.x * q.x + q.y * q.y;
         kk += k.x * k.x + k.y * k.y;
         l[row][n][0] = g.x;
@@ -322,21 +380,36 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         }
       }
     }
+    with_gate([&](const Gate& gate) {
 #pragma unroll
-    for (int n = 0; n < kTilesK; ++n) {
+      for (int n = 0; n < kTilesK; ++n) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int d = d0 + 8 * n + e;
-        const float bias = bias_at(d);
+        for (int e = 0; e < 2; ++e) {
+          const int d = d0 + 8 * n + e;
+          const float bias = bias_at(d);
 #pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const float x = kLog2E * fast_decay(in.gate, bias, exp_a, l[row][n][e]);
-          l[row][n][e] = valid[row] && d < K ? fmaxf(x, kDecayClamp) : 0.0F;
+          for (int row = 0; row < 2; ++row) {
+            const float x = kLog2E * fast_decay(gate, bias, exp_a, l[row][n][e]);
+            l[row][n][e] = valid[row] && (kPlain || d < K) ? fmaxf(x, kDecayClamp) : 0.0F;
+          }
         }
       }
-    }
+    });
     scan_fragment<kTilesK>(r, c, l);
     __syncthreads();  // row sums; S, D, do, X, U read before the factor tiles take their place
+    float rstd[2][2] = {{1.0F, 1.0F}, {1.0F, 1.0F}};  // [q, k][row]
+    if (in.l2norm) {
+#pragma unroll
+      for (int row = 0; row < 2; ++row) {
+#pragma unroll
+        for (int which = 0; which < 2; ++which)
+          rstd[which][row] = row_rstd<kGroups>(s.row_sum[which], i0 + 8 * row);
+      }
+    }
+    if (cq == 0 && c < 2) {
+      s.rstd[c][i0] = c == 0 ? rstd[0][0] : rstd[1][0];
+      s.rstd[c][i0 + 8] = c == 0 ? rstd[0][1] : rstd[1][1];
+    }
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
       const float t0 = __shfl_sync(0xffffffffU, l[1][n][0], 28 + c);
@@ -355,11 +428,11 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
-        const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
+        const std::uint32_t q = unit(in.q, q_at[row], row, n, rstd[0][row]);
+        const std::uint32_t k = unit(in.k, k_at[row], row, n, rstd[1][row]);
         const float x = l[row][n][0];
         const float y = l[row][n][1];
-        const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
+        const std::uint32_t at = pair_at(row, n);
         const auto store_scaled = [&](const std::uint16_t* tile, std::uint32_t place,
                                       std::uint32_t pair, float factor, float ex, float ey) {
           ptx::store_shared_pair(smem_address(tile) + place,
@@ -373,7 +446,7 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         store_scaled(s.q_up, at, q, 1.0F, x - anchor[0][0], y - anchor[0][1]);
         store_scaled(s.k_up, at, k, beta[row], x - anchor[0][0], y - anchor[0][1]);
         if (row == 1) {
-          const std::uint32_t high = pair_address<kK>(0, 8 * rb + r, d0 + 8 * n);
+          const std::uint32_t high = high_at(n);
           store_scaled(s.q_high, high, q, 1.0F, x - anchor[1][0], y - anchor[1][1]);
           store_scaled(s.k_high, high, k, beta[row], x - anchor[1][0], y - anchor[1][1]);
         }
@@ -383,15 +456,13 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // factor tiles and block decays before the sweeps
 
   lane = ptx::forgotten(lane);
-  i0 = ptx::forgotten(i0);
+  first_pair = ptx::forgotten(first_pair);
   // What enters at the chunk's end: sum_i k_i 2^(end - G_i) (U D^T)_i, this block's share.
   {
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
-      const std::uint32_t at = pair_address<kK>(smem_address(s.k_col), i0, d0 + 8 * n);
-      const std::uint32_t k0 = ptx::load_shared_pair(at);
-      const std::uint32_t k1 =
-          ptx::load_shared_pair(pair_address<kK>(smem_address(s.k_col), i0 + 8, d0 + 8 * n));
+      const std::uint32_t k0 = ptx::load_shared_pair(smem_address(s.k_col) + pair_at(0, n));
+      const std::uint32_t k1 = ptx::load_shared_pair(smem_address(s.k_col) + pair_at(1, n));
       float x = column_sum(low_of(k0) * acc_c[n][0] + low_of(k1) * acc_c[n][2]);
       float y = column_sum(high_of(k0) * acc_c[n][1] + high_of(k1) * acc_c[n][3]);
       if (r == 0) {
@@ -436,12 +507,9 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
       multiply_block<kK, kTilesK>(a, smem_address(s.k_row), 16 * I, col, lane, acc_c);
     }
     lane = ptx::forgotten(lane);
-    i0 = ptx::forgotten(i0);
+    first_pair = ptx::forgotten(first_pair);
     // Diagonal blocks: first what goes to q, then to the rows and last to the columns of k, so that
     // few fragments are needed at a time.
-    float k_row_sum[2] = {};
-    float q_dot[2] = {};
-    float k_dot[2] = {};
 #pragma unroll
     for (int pair = 0; pair < kTilesK / 2; ++pair) {
       const auto part_of = [](std::uint32_t x, int e) { return e == 0 ? low_of(x) : high_of(x); };
@@ -468,15 +536,15 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
 #pragma unroll
             for (int row = 0; row < 2; ++row) {
               const int x = 2 * row + e;
-              const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
+              const std::uint32_t at = pair_at(row, n);
               float dg =
                   part_of(ptx::load_shared_pair(smem_address(row_tile) + at), e) * acc[n][x] +
                   part_of(ptx::load_shared_pair(smem_address(up_tile) + at), e) * low[half][x];
               float value = acc[n][x] * ptx::exp2_approx(l[row][n][e]) +
                             low[half][x] * ptx::exp2_approx(l[row][n][e] - anchor0);
               if (row == 1) {
-                const std::uint32_t up = ptx::load_shared_pair(
-                    pair_address<kK>(smem_address(high_tile), 8 * rb + r, d0 + 8 * n));
+                const std::uint32_t up =
+                    ptx::load_shared_pair(smem_address(high_tile) + high_at(n));
                 dg += part_of(up, e) * high[half][x];
                 value += high[half][x] * ptx::exp2_approx(l[row][n][e] - anchor1);
               }
@@ -509,11 +577,9 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
         const int n = 2 * pair + half;
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-          const std::uint32_t at = pair_address<kK>(0, i0 + 8 * row, d0 + 8 * n);
+          const std::uint32_t at = pair_at(row, n);
           const std::uint32_t k_col = ptx::load_shared_pair(smem_address(s.k_col) + at);
           const std::uint32_t k_down = ptx::load_shared_pair(smem_address(s.k_down) + at);
-          const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
-          const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int x = 2 * row + e;
@@ -524,22 +590,35 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
             acc_c[n][x] = beta[row] * acc_y[n][x] +
                           acc_c[n][x] * ptx::exp2_approx(total - l[row][n][e]) +
                           diagonal * ptx::exp2_approx(anchor - l[row][n][e]);  // dk
-            k_row_sum[row] += part_of(k, e) * acc_y[n][x];
-            q_dot[row] += part_of(q, e) * acc_q[n][x];
-            k_dot[row] += part_of(k, e) * acc_c[n][x];
           }
         }
       }
     }
+    std::int64_t q_at[2];
+    std::int64_t k_at[2];
+    rows_at(in.q, h, q_at);
+    rows_at(in.k, h, k_at);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const float k_y = quad_sum(k_row_sum[row]);
-      const float qq = quad_sum(q_dot[row]);
-      const float kk = quad_sum(k_dot[row]);
+      float k_y = 0.0F;
+      float q_dot = 0.0F;
+      float k_dot = 0.0F;
+#pragma unroll
+      for (int n = 0; n < kTilesK; ++n) {
+        const std::uint32_t q = unit(in.q, q_at[row], row, n, s.rstd[0][i0 + 8 * row]);
+        const std::uint32_t k = unit(in.k, k_at[row], row, n, s.rstd[1][i0 + 8 * row]);
+        const int x = 2 * row;
+        k_y += low_of(k) * acc_y[n][x] + high_of(k) * acc_y[n][x + 1];
+        q_dot += low_of(q) * acc_q[n][x] + high_of(q) * acc_q[n][x + 1];
+        k_dot += low_of(k) * acc_c[n][x] + high_of(k) * acc_c[n][x + 1];
+      }
+      k_y = quad_sum(k_y);
+      q_dot = quad_sum(q_dot);
+      k_dot = quad_sum(k_dot);
       if (c == 0) {
         s.row_sum[2][cq][i0 + 8 * row] = k_y;
-        s.row_sum[4][cq][i0 + 8 * row] = qq;
-        s.row_sum[5][cq][i0 + 8 * row] = kk;
+        s.row_sum[4][cq][i0 + 8 * row] = q_dot;
+        s.row_sum[5][cq][i0 + 8 * row] = k_dot;
       }
     }
   }
@@ -554,8 +633,25 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   __syncthreads();  // block sums and row sums before step 6
 
   // 6. Outputs.
-  i0 = ptx::forgotten(i0);
   const std::int64_t token0 = chunk.row * args.shape.T + chunk.begin;
+  std::int64_t dq_at[2];
+  std::int64_t dk_at[2];
+  std::int64_t q_at[2];
+  std::int64_t k_at[2];
+  rows_at(in.q, h, q_at);
+  rows_at(in.k, h, k_at);
+  rows_at(args.dq, h, dq_at);
+  rows_at(args.dk, h, dk_at);
+  for (int e = tid; e < 4 * kK; e += kThreads) {
+    const int block = e / kK;
+    const int d = e % kK;
+    const float end = s.total[0][d] + s.total[1][d] + s.total[2][d] + s.total[3][d];
+    float sum = ptx::exp2_approx(end) * s.sd[d] +
+                (s.enter[0][d] + s.enter[1][d] + s.enter[2][d] + s.enter[3][d]);
+    for (int J = block + 1; J < 4; ++J)
+      sum += s.suffix[J][d];
+    s.entering[block][d] = sum;
+  }
 #pragma unroll
   for (int row = 0; row < 2; ++row) {
     if (!valid[row]) continue;
@@ -579,82 +675,70 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
     float rstd_q = 1.0F;
     float rstd_k = 1.0F;
     if (in.l2norm) {
-#pragma unroll
-      for (int quarter = 0; quarter < 4; ++quarter) {
-        q_dot += s.row_sum[4][quarter][i];
-        k_dot += s.row_sum[5][quarter][i];
-      }
-      rstd_q = row_rstd(s.row_sum[0], i);
-      rstd_k = row_rstd(s.row_sum[1], i);
+      q_dot = row_total<kGroups>(s.row_sum[4], i);
+      k_dot = row_total<kGroups>(s.row_sum[5], i);
+      rstd_q = s.rstd[0][i];
+      rstd_k = s.rstd[1][i];
     }
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
       if (args.dq.data != nullptr) {
-        const std::uint32_t q = unit(in.q, row, n, s.row_sum[0]);
-        store_pair<kPlain>(args.dq, row_at(args.dq, row, h), d0 + 8 * n, K,
+        const std::uint32_t q = unit(in.q, q_at[row], row, n, rstd_q);
+        store_pair<kPlain>(args.dq, dq_at[row], d0 + 8 * n, K,
                            rstd_q * (acc_q[n][2 * row] - q_dot * low_of(q)),
                            rstd_q * (acc_q[n][2 * row + 1] - q_dot * high_of(q)));
       }
       if (args.dk.data != nullptr) {
-        const std::uint32_t k = unit(in.k, row, n, s.row_sum[1]);
-        store_pair<kPlain>(args.dk, row_at(args.dk, row, h), d0 + 8 * n, K,
+        const std::uint32_t k = unit(in.k, k_at[row], row, n, rstd_k);
+        store_pair<kPlain>(args.dk, dk_at[row], d0 + 8 * n, K,
                            rstd_k * (acc_c[n][2 * row] - k_dot * low_of(k)),
                            rstd_k * (acc_c[n][2 * row + 1] - k_dot * high_of(k)));
       }
     }
   }
+  __syncthreads();  // what enters each block before its readers
   float da_log = 0.0F;
+  std::int64_t g_at[2];
+  std::int64_t dg_at[2];
+  rows_at(in.g, hv, g_at);
+  rows_at(args.dg, hv, dg_at);
+  with_gate([&](const Gate& gate) {
 #pragma unroll
-  for (int n = 0; n < kTilesK; ++n) {
-    float entering[2];
-    float dbias[2] = {};
-    float bias[2] = {};
+    for (int n = 0; n < kTilesK; ++n) {
+      const float2 later = *reinterpret_cast<const float2*>(&s.entering[rb][d0 + 8 * n]);
+      float dbias[2] = {};
+      const float bias[2] = {bias_at(d0 + 8 * n), bias_at(d0 + 8 * n + 1)};
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int d = d0 + 8 * n + e;
-      const float end = s.total[0][d] + s.total[1][d] + s.total[2][d] + s.total[3][d];
-      entering[e] = ptx::exp2_approx(end) * s.sd[d] +
-                    (s.enter[0][d] + s.enter[1][d] + s.enter[2][d] + s.enter[3][d]);
-      for (int J = rb + 1; J < 4; ++J)
-        entering[e] += s.suffix[J][d];
-      bias[e] = bias_at(d);
-    }
+      for (int row = 0; row < 2; ++row) {
+        const float2 x = load_pair<kPlain>(in.g, g_at[row], d0 + 8 * n, K);
+        const float da[2] = {d_g[row][n][0] + later.x, d_g[row][n][1] + later.y};
+        float dx[2];
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      if (!valid[row]) continue;
-      const float2 x = load_pair<kPlain>(in.g, row_at(in.g, row, hv), d0 + 8 * n, K);
-      const float da[2] = {d_g[row][n][0] + entering[0], d_g[row][n][1] + entering[1]};
-      float dx[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float xe = e == 0 ? x.x : x.y;
-        float share = 0.0F;
-        dx[e] = fast_decay_backward(in.gate, bias[e], exp_a, xe, da[e], &share);
-        if (d0 + 8 * n + e < K) da_log += share;
-        dbias[e] += dx[e];
+        for (int e = 0; e < 2; ++e) {
+          float share = 0.0F;
+          dx[e] = fast_decay_backward(gate, bias[e], exp_a, e == 0 ? x.x : x.y, da[e], &share);
+          if (valid[row] && (kPlain || d0 + 8 * n + e < K)) da_log += share;
+          if (valid[row]) dbias[e] += dx[e];
+        }
+        if (valid[row] && args.dg.data != nullptr) {
+          store_pair<kPlain>(args.dg, dg_at[row], d0 + 8 * n, K, dx[0], dx[1]);
+        }
       }
-      if (args.dg.data != nullptr) {
-        store_pair<kPlain>(args.dg, row_at(args.dg, row, hv), d0 + 8 * n, K, dx[0], dx[1]);
-      }
-    }
-    if (args.dbias_part != nullptr) {
+      if (args.dbias_part != nullptr) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float sum = column_sum(dbias[e]);
-        if (r == 0) s.bias[rb][d0 + 8 * n + e] = sum;
+        for (int e = 0; e < 2; ++e) {
+          const float sum = column_sum(dbias[e]);
+          if (r == 0) s.bias[rb][d0 + 8 * n + e] = sum;
+        }
       }
     }
-  }
+  });
   if (args.da_log_part != nullptr) {
     da_log = warp_sum(da_log);
     if (lane == 0) s.da_log[warp] = da_log;
   }
   if (tid < chunk.length && args.dbeta.data != nullptr) {
-    float sum = 0.0F;
-#pragma unroll
-    for (int quarter = 0; quarter < 4; ++quarter) {
-      sum += s.row_sum[2][quarter][tid] + s.row_sum[3][quarter][tid];
-    }
+    float sum = row_total<kGroups>(s.row_sum[2], tid) + row_total<kGroups>(s.row_sum[3], tid);
     if (in.beta_is_logit) sum *= s.beta[tid] * (1.0F - s.beta[tid] / in.beta_max);
     store(args.dbeta,
           chunk.row * args.dbeta.s0 + (chunk.begin + tid) * args.dbeta.s1 + hv * args.dbeta.s2,
@@ -662,13 +746,13 @@ __global__ void __launch_bounds__(kLocalThreads, 1)
   }
   __syncthreads();  // shares of the parameter gradients before their sums
   if (args.dbias_part != nullptr) {
-    for (int d = tid; d < K; d += kLocalThreads) {
+    for (int d = tid; d < K; d += kThreads) {
       args.dbias_part[tile * K + d] = s.bias[0][d] + s.bias[1][d] + s.bias[2][d] + s.bias[3][d];
     }
   }
   if (args.da_log_part != nullptr && tid == 0) {
     float sum = 0.0F;
-    for (int w = 0; w < 16; ++w)
+    for (int w = 0; w < kThreads / 32; ++w)
       sum += s.da_log[w];
     args.da_log_part[tile] = sum;
   }

@@ -46,7 +46,7 @@ struct PrepSmem {
   alignas(
       16) float channel[4][4][32];  // per warp: 2^(sum before, after the block), of block 1, of 2
   float beta[kC];
-  alignas(16) float bias[128];  // of the gate
+  alignas(16) float bias[256];  // of the gate
 };
 
 // In the plain case every thread first sends for all it will read of q, k and g (its own pieces, so
@@ -207,10 +207,10 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   const int i0 = 16 * warp + r;
   const Inputs& in = args.in;
 
-  if (tid < kK) {
-    s.bias[tid] = in.gate.dt_bias != nullptr && tid < K
-                      ? in.gate.dt_bias[static_cast<std::int64_t>(hv) * K + tid]
-                      : 0.0F;
+  for (int d = tid; d < kK; d += kPrepThreads) {
+    s.bias[d] = in.gate.dt_bias != nullptr && d < K
+                    ? in.gate.dt_bias[static_cast<std::int64_t>(hv) * K + d]
+                    : 0.0F;
   }
   if (tid < kC) {
     const float beta = tid < chunk.length

@@ -89,7 +89,8 @@ __device__ inline void load_qkg(const ChunkArgs& args, const Chunk& chunk, int h
   __syncthreads();  // prefix sums before their readers
 }
 
-__global__ void __launch_bounds__(kSimtThreads)
+// Shared memory is for two blocks per SM; without that bound the compiler saves registers for four.
+__global__ void __launch_bounds__(kSimtThreads, 2)
     prep_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
   SimtPrepSmem& s = *reinterpret_cast<SimtPrepSmem*>(raw_smem);

@@ -26,21 +26,29 @@
 
 namespace kda::cuda {
 
+// Rows of 32 values are not padded.
+template <int kCols>
+inline constexpr int kValuePitch = kCols >= 64 ? kPitch<kCols> : kCols;
+
 template <int kK, int kWarps>
 struct ScanStage {
-  alignas(256) std::uint16_t kt[kC * kK];
-  alignas(256) std::uint16_t qt[kC * kK];
-  alignas(256) std::uint16_t kh[kC * kK];
+  alignas(512) std::uint16_t kt[kC * kPitch<kK>];
+  alignas(512) std::uint16_t qt[kC * kPitch<kK>];
+  alignas(512) std::uint16_t kh[kC * kPitch<kK>];
   alignas(256) std::uint16_t n[kC * kC];
   alignas(256) std::uint16_t a[kC * kC];
-  alignas(256) std::uint16_t v[kC * 16 * kWarps];  // v or do; rows of 16 kWarps elements
+  alignas(256) std::uint16_t v[kC * kValuePitch<16 * kWarps>];  // v or do
   alignas(16) float decay[kK];
   alignas(16) float beta[kC];
 };
 
+// Two stages do not fit at K = 256: there a chunk is loaded when the last one has been read.
+template <int kK>
+inline constexpr int kScanStages = kK <= 128 ? 2 : 1;
+
 template <int kK, int kWarps>
 struct ScanSmem {
-  ScanStage<kK, kWarps> stage[2];
+  ScanStage<kK, kWarps> stage[kScanStages<kK>];
 };
 
 // Byte offset inside the v tile. Rows of 32 elements have 4 pieces: spread over row parity.
@@ -58,19 +66,27 @@ template <int kCols, int kThreads>
 __device__ inline void copy_tile(const void* from, std::uint32_t to) {
   constexpr int kPieces = kCols / 8;
   constexpr int kStep = kThreads / kPieces;  // rows per round
-  static_assert(kThreads % kPieces == 0);
+  if constexpr (kThreads % kPieces != 0) {
+    for (int e = threadIdx.x; e < kC * kPieces; e += kThreads) {
+      ptx::cp_async(to + swizzled<kCols>(e / kPieces, e % kPieces),
+                    static_cast<const uint4*>(from) + e);
+    }
+    return;
+  }
   const int i = threadIdx.x / kPieces;
   const int piece = threadIdx.x % kPieces;
   const auto* source = static_cast<const uint4*>(from) + threadIdx.x;
   if constexpr (kStep % 8 == 0) {  // the swizzle repeats after 8 rows
     to += swizzled<kCols>(i, piece);
 #pragma unroll
-    for (int round = 0; round < kC / kStep; ++round) {
-      ptx::cp_async(to + round * kStep * kCols * 2, source + round * kThreads);
+    for (int round = 0; round < (kC + kStep - 1) / kStep; ++round) {
+      if (kC % kStep != 0 && i + round * kStep >= kC) break;
+      ptx::cp_async(to + round * kStep * kPitch<kCols> * 2, source + round * kThreads);
     }
   } else {
 #pragma unroll
-    for (int round = 0; round < kC / kStep; ++round) {
+    for (int round = 0; round < (kC + kStep - 1) / kStep; ++round) {
+      if (kC % kStep != 0 && i + round * kStep >= kC) break;
       ptx::cp_async(to + swizzled<kCols>(i + round * kStep, piece), source + round * kThreads);
     }
   }
@@ -231,11 +247,43 @@ __device__ inline void store_state_acc(const Tensor& to, std::int64_t n, int hv,
   store_state_slow<kK>(to, n, hv, at, K, V, copy);
 }
 
+// A fragments of S^T: packed once per chunk, or where both would not fit into registers (K = 256)
+// again at every use.
+template <int kK>
+struct StateFragments {
+  static constexpr bool kStored = kK <= 128;
+  const float (&state)[kK / 8][4];
+  std::uint32_t packed[kStored ? kK / 16 : 1][4];
+
+  __device__ explicit StateFragments(const float (&s)[kK / 8][4]) : state(s) {
+    if constexpr (kStored) {
+#pragma unroll
+      for (int i = 0; i < kK / 16; ++i)
+        pack(i, packed[i]);
+    }
+  }
+  __device__ void pack(int s, std::uint32_t (&to)[4]) const {
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const float* pair = &state[2 * s + x / 2][2 * (x % 2)];
+      to[x] = pack_bf16(pair[0], pair[1]);
+    }
+  }
+  __device__ void get(int s, std::uint32_t (&to)[4]) const {
+    if constexpr (kStored) {
+#pragma unroll
+      for (int x = 0; x < 4; ++x)
+        to[x] = packed[s][x];
+    } else {
+      pack(s, to);
+    }
+  }
+};
+
 // The A fragments of S^T are its bf16 snapshot: 8x8 blocks are transposed and stored as rows of V.
 template <int kK>
 __device__ inline void store_snapshot(const Tensor& to, std::int64_t c, int hv, int v_base,
-                                      int lane, int K, int V,
-                                      const std::uint32_t (&frag)[kK / 16][4]) {
+                                      int lane, int K, int V, const StateFragments<kK>& fragments) {
   const int r = lane / 4;
   const int v = v_base + 2 * (lane % 4);
   auto* at = static_cast<std::uint16_t*>(to.data) + c * to.s0 + hv * to.s1 + r * V + v;
@@ -243,19 +291,23 @@ __device__ inline void store_snapshot(const Tensor& to, std::int64_t c, int hv, 
     const int eight = 8 * V;
 #pragma unroll
     for (int s = 0; s < kK / 16; ++s) {
+      std::uint32_t frag[4];
+      fragments.get(s, frag);
 #pragma unroll
       for (int x = 0; x < 4; ++x) {  // (channel r; values 2c, 2c+1)
         *reinterpret_cast<std::uint32_t*>(at + (2 * s + x / 2) * eight + 8 * (x % 2)) =
-            ptx::movmatrix(frag[s][x]);
+            ptx::movmatrix(frag[x]);
       }
     }
     return;
   }
 #pragma unroll
   for (int s = 0; s < kK / 16; ++s) {
+    std::uint32_t frag[4];
+    fragments.get(s, frag);
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
-      const std::uint32_t pair = ptx::movmatrix(frag[s][x]);
+      const std::uint32_t pair = ptx::movmatrix(frag[x]);
       const int d = 16 * s + 8 * (x / 2) + r;
       const int column = v + 8 * (x % 2);
       if (d >= K || column >= V) continue;
@@ -319,31 +371,20 @@ __device__ inline void store_token_rows(const Tensor& to, std::int64_t offset, i
   }
 }
 
+// acc [16, 64 tokens] += S^T [16, K] tile^T, tile [64 tokens, K].
 template <int kK>
-__device__ inline void pack_state(const float (&state)[kK / 8][4],
-                                  std::uint32_t (&frag)[kK / 16][4]) {
+__device__ inline void multiply_channels(const StateFragments<kK>& fragments, std::uint32_t tile,
+                                         int lane, float (&acc)[8][4]) {
 #pragma unroll
   for (int s = 0; s < kK / 16; ++s) {
-#pragma unroll
-    for (int x = 0; x < 4; ++x) {
-      const float* pair = &state[2 * s + x / 2][2 * (x % 2)];
-      frag[s][x] = pack_bf16(pair[0], pair[1]);
-    }
-  }
-}
-
-// acc [16, 64 tokens] += frag [16, K] tile^T, tile [64 tokens, K].
-template <int kK>
-__device__ inline void multiply_channels(const std::uint32_t (&frag)[kK / 16][4],
-                                         std::uint32_t tile, int lane, float (&acc)[8][4]) {
-#pragma unroll
-  for (int s = 0; s < kK / 16; ++s) {
+    std::uint32_t frag[4];
+    fragments.get(s, frag);
 #pragma unroll
     for (int p = 0; p < 4; ++p) {
       std::uint32_t b[4];
       ptx::ldmatrix(b, block_address<kK>(tile, 16 * p, 16 * s, lane));
-      ptx::mma_bf16(acc[2 * p], frag[s], b[0], b[2]);
-      ptx::mma_bf16(acc[2 * p + 1], frag[s], b[1], b[3]);
+      ptx::mma_bf16(acc[2 * p], frag, b[0], b[2]);
+      ptx::mma_bf16(acc[2 * p + 1], frag, b[1], b[3]);
     }
   }
 }
@@ -458,23 +499,26 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
   float state[kK / 8][4];
   load_state_acc<kK>(args.in.initial_state, seq_index, hv, at, K, V, state);
   const std::int64_t num_chunks = (seq.length + kC - 1) / kC;
-  if (num_chunks > 0) {
-    load_stage<kK, kWarps>(args, args.in.v, chunk_of(seq, 0), seq.first_chunk * HV + hv, hv, v0,
-                           &s.stage[0], kOutput);
-  }
+  constexpr int kStages = kScanStages<kK>;
+  const auto load_chunk = [&](std::int64_t local) {
+    load_stage<kK, kWarps>(args, args.in.v, chunk_of(seq, local),
+                           (seq.first_chunk + local) * HV + hv, hv, v0, &s.stage[local % kStages],
+                           kOutput);
+  };
+  if (kStages > 1 && num_chunks > 0) load_chunk(0);
   for (std::int64_t local = 0; local < num_chunks; ++local) {
-    ScanStage<kK, kWarps>& stage = s.stage[local % 2];
+    ScanStage<kK, kWarps>& stage = s.stage[local % kStages];
     const std::int64_t c = seq.first_chunk + local;
     const Chunk chunk = chunk_of(seq, local);
+    if constexpr (kStages == 1) {
+      __syncthreads();  // the last chunk has been read
+      load_chunk(local);
+    }
     ptx::cp_async_wait<0>();
     if (args.in.v.elem == Elem::kF16) convert_values<kWarps>(smem_address(stage.v));
     __syncthreads();  // this stage is complete; the other one has been read
-    if (local + 1 < num_chunks) {
-      load_stage<kK, kWarps>(args, args.in.v, chunk_of(seq, local + 1), (c + 1) * HV + hv, hv, v0,
-                             &s.stage[(local + 1) % 2], kOutput);
-    }
-    std::uint32_t frag[kK / 16][4];
-    pack_state<kK>(state, frag);
+    if (kStages > 1 && local + 1 < num_chunks) load_chunk(local + 1);
+    const StateFragments<kK> frag(state);
     if (args.h.data != nullptr) {
       if (args.h.elem == Elem::kBF16) {
         store_snapshot<kK>(args.h, c, hv, v_base, lane, K, V, frag);
@@ -539,26 +583,28 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
   float state[kK / 8][4];
   load_state_acc<kK>(args.d_final_state, seq_index, hv, at, K, V, state);
   const std::int64_t num_chunks = (seq.length + kC - 1) / kC;
-  if (num_chunks > 0) {
-    load_stage<kK, kWarps>(args, args.d_o, chunk_of(seq, num_chunks - 1),
-                           (seq.first_chunk + num_chunks - 1) * HV + hv, hv, v0,
-                           &s.stage[(num_chunks - 1) % 2], true);
-  }
+  constexpr int kStages = kScanStages<kK>;
+  const auto load_chunk = [&](std::int64_t local) {
+    load_stage<kK, kWarps>(args, args.d_o, chunk_of(seq, local),
+                           (seq.first_chunk + local) * HV + hv, hv, v0, &s.stage[local % kStages],
+                           true);
+  };
+  if (kStages > 1 && num_chunks > 0) load_chunk(num_chunks - 1);
   for (std::int64_t local = num_chunks - 1; local >= 0; --local) {
-    ScanStage<kK, kWarps>& stage = s.stage[local % 2];
+    ScanStage<kK, kWarps>& stage = s.stage[local % kStages];
     const std::int64_t c = seq.first_chunk + local;
     const Chunk chunk = chunk_of(seq, local);
+    if constexpr (kStages == 1) {
+      __syncthreads();  // the last chunk has been read
+      load_chunk(local);
+    }
     ptx::cp_async_wait<0>();
     if (args.d_o.data != nullptr && args.d_o.elem == Elem::kF16) {
       convert_values<kWarps>(smem_address(stage.v));
     }
     __syncthreads();  // this stage is complete; the other one has been read
-    if (local > 0) {
-      load_stage<kK, kWarps>(args, args.d_o, chunk_of(seq, local - 1), (c - 1) * HV + hv, hv, v0,
-                             &s.stage[(local - 1) % 2], true);
-    }
-    std::uint32_t frag[kK / 16][4];
-    pack_state<kK>(state, frag);
+    if (kStages > 1 && local > 0) load_chunk(local - 1);
+    const StateFragments<kK> frag(state);
     store_snapshot<kK>(args.d_states, c, hv, v_base, lane, K, V, frag);
     std::uint32_t value[4][4];
     load_value_frags<kWarps>(smem_address(stage.v), warp, lane, value);

@@ -38,6 +38,12 @@ void launch(const char* what, void (*kernel)(Params...), std::int64_t blocks, in
             std::size_t smem, void* stream, const Args&... args) {
   if (blocks <= 0) return;
   if (smem > 48 * 1024) {
+    const int limit = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    if (smem > static_cast<std::size_t>(limit)) {
+      throw Error(ErrorCode::kUnsupported,
+                  std::string(what) + ": it takes " + std::to_string(smem) +
+                      " bytes of shared memory per block, the GPU has " + std::to_string(limit));
+    }
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     static_cast<int>(smem)),
                what);

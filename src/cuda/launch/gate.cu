@@ -6,6 +6,7 @@
 #include "cuda/launch/check.cuh"
 #include "cuda/launch/launch.h"
 #include "cuda/ops.h"
+#include "cuda/plan.h"
 
 namespace kda::cuda {
 namespace {

@@ -4,10 +4,18 @@
 #include <cstdint>
 
 #include "cuda/args.h"
-#include "cuda/plan.h"
 #include "kda/tensor_view.h"
 
 namespace kda::cuda {
+
+// What the current device offers a kernel; major == 0: there is none, for the reason `error`.
+struct DeviceLimits {
+  int major = 0;  // compute capability
+  int minor = 0;
+  int shared_bytes = 0;  // per block
+  const char* error = "";
+};
+DeviceLimits device_limits();
 
 // Tables of a packed call. `cu` is the caller's cu_seqlens in device memory, or null data: then
 // `host_offsets` (N + 1) are sent along.
@@ -39,8 +47,13 @@ void launch_sum_blocks(const float* part, float* out, std::int64_t blocks, int H
 void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int HV, int parts,
                         const std::int32_t* exists, void* stream);
 
+// Rows of every state move in vectors.
+bool wide_states(const RecurrentArgs& args);
 void launch_recurrent(const RecurrentArgs& args, void* stream);
-// The fast case of it, K = V = 128; states must have aligned rows. False: not served.
-bool launch_decode(const RecurrentArgs& args, void* stream);
+// The fast case, K = V = 128 and aligned rows.
+bool decode_serves(const RecurrentArgs& args);
+void launch_decode(const RecurrentArgs& args, void* stream);
+// args.o = norm of the f32 rows [B,T,HV,V] at `from`: for calls that launch_recurrent serves.
+void launch_output_norm(const RecurrentArgs& args, const float* from, void* stream);
 
 }  // namespace kda::cuda

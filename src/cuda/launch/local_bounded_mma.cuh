@@ -12,9 +12,11 @@ bool run_local_bounded_mma(const ChunkArgs& args, void* stream) {
   constexpr auto kSmem = static_cast<int>(sizeof(BoundedSmem<kD>));
   if (kSmem > device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return false;
   const std::int64_t tiles = args.map.num_chunks * args.shape.HV;
-  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  launch("local_bounded_mma", local_bounded_mma_kernel<kD>, tiles < sms ? tiles : sms,
-         kBoundedThreads, kSmem, stream, args);
+  const std::int64_t blocks =
+      kBoundedBlocks<kD> *
+      static_cast<std::int64_t>(device_attribute(cudaDevAttrMultiProcessorCount));
+  launch("local_bounded_mma", local_bounded_mma_kernel<kD>, tiles < blocks ? tiles : blocks,
+         kBoundedThreads<kD>, kSmem, stream, args);
   return true;
 }
 

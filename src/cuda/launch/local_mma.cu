@@ -1,5 +1,6 @@
 #include "cuda/launch/instances.h"
 #include "cuda/launch/launch.h"
+#include "cuda/tiling/instances.h"
 
 namespace kda::cuda {
 namespace {
@@ -31,11 +32,10 @@ void run(const ChunkArgs& args, void* stream) {
 }  // namespace
 
 void launch_local_mma(const ChunkArgs& args, void* stream) {
-  if (args.shape.K <= 64) {
-    args.shape.V <= 64 ? run<64, 64>(args, stream) : run<64, 128>(args, stream);
-  } else {
-    args.shape.V <= 64 ? run<128, 64>(args, stream) : run<128, 128>(args, stream);
-  }
+  const MmaHeads heads = mma_heads(args.shape.K, args.shape.V);
+#define KDA_MMA_LOCAL(kK, kV) \
+  if (heads == MmaHeads{kK, kV}) return run<kK, kV>(args, stream);
+#include "cuda/instances.def"
 }
 
 }  // namespace kda::cuda

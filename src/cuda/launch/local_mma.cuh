@@ -10,7 +10,7 @@ namespace kda::cuda {
 template <int kK, int kV, bool kPlain>
 void run_local_mma(const ChunkArgs& args, void* stream) {
   launch("local_mma", local_mma_kernel<kK, kV, kPlain>, args.map.num_chunks * args.shape.HV,
-         kLocalThreads, sizeof(LocalSmem<kK, kV>), stream, args);
+         kLocalThreads<kK>, sizeof(LocalSmem<kK, kV>), stream, args);
 }
 
 }  // namespace kda::cuda

@@ -1,15 +1,10 @@
+#include "cuda/kernels/output_norm.cuh"
 #include "cuda/kernels/recurrent.cuh"
 #include "cuda/launch/check.cuh"
 #include "cuda/launch/launch.h"
 
 namespace kda::cuda {
 namespace {
-
-// Absent, or rows that move four columns at a time.
-bool wide_or_absent(const Tensor& state) {
-  return state.data == nullptr ||
-         (state.vector && (state.elem == Elem::kF32 || state.elem == Elem::kBF16));
-}
 
 template <int kK, int kCols>
 void run(const RecurrentArgs& args, bool wide, void* stream) {
@@ -26,9 +21,7 @@ void choose(const RecurrentArgs& args, bool wide, void* stream) {
 }  // namespace
 
 void launch_recurrent(const RecurrentArgs& args, void* stream) {
-  const bool wide = wide_or_absent(args.in.initial_state) && wide_or_absent(args.final_state) &&
-                    wide_or_absent(args.pool) && args.shape.V % 4 == 0;
-  if (wide && launch_decode(args, stream)) return;
+  const bool wide = wide_states(args);
   if (args.shape.K <= 32) {
     choose<32>(args, wide, stream);
   } else if (args.shape.K <= 64) {
@@ -38,6 +31,11 @@ void launch_recurrent(const RecurrentArgs& args, void* stream) {
   } else {
     choose<256>(args, wide, stream);
   }
+}
+
+void launch_output_norm(const RecurrentArgs& args, const float* from, void* stream) {
+  const std::int64_t rows = args.shape.B * args.shape.T * args.shape.HV;
+  launch("output_norm", output_norm_kernel, (rows + 7) / 8, 256, 0, stream, args, from);
 }
 
 }  // namespace kda::cuda

@@ -1,26 +1,19 @@
 #include "cuda/launch/check.cuh"
 #include "cuda/launch/instances.h"
 #include "cuda/launch/launch.h"
+#include "cuda/tiling/instances.h"
 #include "cuda/tiling/scan.h"
 
 namespace kda::cuda {
 namespace {
 
-template <int kK>
-void choose(const ChunkArgs& args, Scan scan, void* stream) {
-  switch (scan_warps(args.shape.N * args.shape.HV, args.shape.V,
-                     device_attribute(cudaDevAttrMultiProcessorCount))) {
-    case 8:
-      return run_scan_mma<kK, 8>(args, scan, stream);
-    case 4:
-      return run_scan_mma<kK, 4>(args, scan, stream);
-    default:
-      return run_scan_mma<kK, 2>(args, scan, stream);
-  }
-}
-
 void dispatch(const ChunkArgs& args, Scan scan, void* stream) {
-  args.shape.K <= 64 ? choose<64>(args, scan, stream) : choose<128>(args, scan, stream);
+  const std::int64_t K = mma_heads(args.shape.K, args.shape.V).K;
+  const int warps = scan_warps(args.shape.N * args.shape.HV, args.shape.V, K,
+                               device_attribute(cudaDevAttrMultiProcessorCount));
+#define KDA_MMA_SCAN(kK, kWarps) \
+  if (K == kK && warps == kWarps) return run_scan_mma<kK, kWarps>(args, scan, stream);
+#include "cuda/instances.def"
 }
 
 }  // namespace

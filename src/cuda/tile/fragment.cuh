@@ -47,17 +47,18 @@ __device__ inline void copy_rows(const std::uint16_t* from, std::int64_t stride,
                                  std::uint32_t to) {
   constexpr int kPieces = kCols / 8;
   constexpr int kStep = kThreads / kPieces;  // rows per round; the swizzle repeats after 8
-  static_assert(kStep % 8 == 0 && kRows % kStep == 0);
+  static_assert(kThreads % kPieces == 0 && kStep % 8 == 0);
   const int i = threadIdx.x / kPieces;
   const int piece = threadIdx.x % kPieces;
   from += i * stride + piece * 8;
   to += swizzled<kCols>(i, piece);
 #pragma unroll
-  for (int round = 0; round < kRows / kStep; ++round) {
+  for (int round = 0; round < (kRows + kStep - 1) / kStep; ++round) {
+    if (kRows % kStep != 0 && i + round * kStep >= kRows) break;
     if (i + round * kStep < rows) {
-      ptx::cp_async(to + round * kStep * kCols * 2, from);
+      ptx::cp_async(to + round * kStep * kPitch<kCols> * 2, from);
     } else {
-      ptx::store_shared(to + round * kStep * kCols * 2, make_uint4(0, 0, 0, 0));
+      ptx::store_shared(to + round * kStep * kPitch<kCols> * 2, make_uint4(0, 0, 0, 0));
     }
     from += kStep * stride;
   }
@@ -140,9 +141,18 @@ __device__ inline float column_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 16);
 }
 
-// 1 / |row| from the sums of the four column quarters.
+// The sum of a row from those of its kGroups column groups; 1 / |row| from sums of squares.
+template <int kGroups>
+__device__ inline float row_total(const float (*sum)[kC], int i) {
+  float total = sum[0][i];
+#pragma unroll
+  for (int group = 1; group < kGroups; ++group)
+    total += sum[group][i];
+  return total;
+}
+template <int kGroups>
 __device__ inline float row_rstd(const float (*sum)[kC], int i) {
-  return rsqrtf(sum[0][i] + sum[1][i] + sum[2][i] + sum[3][i] + kNormEps);
+  return rsqrtf(row_total<kGroups>(sum, i) + kNormEps);
 }
 
 // Inclusive sums over the 16 rows of the warp's block, for C fragment layout: [row][tile][e].

@@ -1,0 +1,3 @@
+#include "cuda/launch/local_bounded_mma.cuh"
+
+template bool kda::cuda::run_local_bounded_mma<32>(const ChunkArgs&, void*);

@@ -1,0 +1,3 @@
+#include "cuda/launch/scan_mma.cuh"
+
+template void kda::cuda::run_scan_mma<96, 4>(const ChunkArgs&, Scan, void*);
