@@ -69,58 +69,159 @@ ParameterCount count_parameters(const KDAConfig& c) {
   return count;
 }
 
+namespace {
+
+// Bytes that forward keeps for backward, by token; `narrow` and `wide` are the sizes of an
+// activation and of what is computed in f32 (f64).
+struct ElementSizes {
+  std::int64_t narrow;
+  std::int64_t wide;
+};
+
+// The joint projection (its slices are the convolutions' inputs, the gate, the decay's input and
+// beta), the convolutions' outputs, the decay pre-activation, the operator's output and its states
+// (one for 64 tokens), the gated output.
+std::int64_t kept_by_kda(const KDAConfig& c, ElementSizes size) {
+  const std::int64_t channels = 2 * c.k_width() + c.v_width();
+  const std::int64_t states = c.num_v_heads * c.head_k_dim * c.head_v_dim / 64;
+  return states * size.wide +
+         size.narrow * (input_columns(c) + channels + c.decay_width() + 2 * c.v_width() +
+                        (c.full_rank_gate ? 0 : c.v_width()));
+}
+
+// The joint projection, the latent before and after its norm (likewise a low-rank query), keys and
+// values, padded copies where query and value differ in width, the output with its softmax sums,
+// the gated output.
+std::int64_t kept_by_mla(const KDAConfig& c, ElementSizes size) {
+  const MlaConfig& m = c.mla;
+  const std::int64_t q_width = m.num_heads * m.qk_head_dim();
+  const std::int64_t width = m.num_heads * std::max(m.qk_head_dim(), m.v_head_dim);
+  std::int64_t narrow = (m.q_lora_rank > 0 ? 2 * m.q_lora_rank : 0) + q_width;
+  narrow += m.cache_width() + m.kv_lora_rank + (m.output_gate ? 2 * m.v_width() : 0);
+  narrow += m.num_heads * (m.qk_nope_head_dim + m.v_head_dim) + width;
+  if (m.qk_rope_head_dim > 0) narrow += q_width;
+  if (m.qk_head_dim() != m.v_head_dim) {
+    narrow += m.qk_head_dim() < m.v_head_dim ? 2 * width : width;
+  }
+  return size.narrow * narrow + size.wide * (m.kv_lora_rank + m.q_lora_rank + m.num_heads);
+}
+
+// Router: the widened input, scores, choices and weights. Experts: the latent, their inner
+// activations, places, the sum before and after its norm. The shared experts.
+std::int64_t kept_by_moe(const KDAConfig& c, ElementSizes size) {
+  const MoeConfig& m = c.moe;
+  constexpr std::int64_t kIndex = 8;
+  const std::int64_t k = m.num_experts_per_token;
+  std::int64_t bytes = size.wide * (m.num_experts + 2 * k + 1) + kIndex * 3 * k;
+  if (size.narrow != size.wide) bytes += size.wide * c.hidden_size;
+  bytes += size.narrow * 2 * k * m.intermediate_size;
+  if (m.latent_size > 0) bytes += size.narrow * 2 * m.latent_size;
+  if (m.latent_norm) bytes += size.wide * m.latent_size;
+  return bytes + size.narrow * 3 * m.shared_width();
+}
+
+// The normed inputs of both sub-layers and what the residual path keeps: its two sums, or with
+// attention residuals the two mixtures and the two sources made by the layer.
+std::int64_t kept_by_residual(const KDAConfig& c, ElementSizes size) {
+  const std::int64_t d = c.hidden_size;
+  switch (c.attn_res.mode) {
+    case AttnResMode::kOff:
+      break;
+    case AttnResMode::kBlock:
+      return d * (4 * size.wide + 2 * size.narrow);
+    case AttnResMode::kFull:
+      return d * (2 * size.wide + 4 * size.narrow);
+  }
+  return d * (2 * size.wide + 2 * size.narrow);
+}
+
+std::int64_t kept_by_layer(const KDAConfig& c, std::int64_t layer, ElementSizes size) {
+  std::int64_t bytes = kept_by_residual(c, size);
+  bytes += c.is_mla(layer) ? kept_by_mla(c, size) : kept_by_kda(c, size);
+  return bytes + (c.is_moe(layer) ? kept_by_moe(c, size) : size.narrow * 3 * c.intermediate_size);
+}
+
+// What a recomputed layer keeps: its input.
+std::int64_t kept_input(const KDAConfig& c, ElementSizes size) {
+  switch (c.attn_res.mode) {
+    case AttnResMode::kOff:
+      break;
+    case AttnResMode::kBlock:
+      return c.hidden_size * size.wide;
+    case AttnResMode::kFull:
+      return 2 * c.hidden_size * size.narrow;
+  }
+  return c.hidden_size * (size.wide + size.narrow);
+}
+
+}  // namespace
+
 MemoryEstimate estimate_training_memory(const KDAConfig& c, const TrainingShape& shape) {
   const std::int64_t parameters = count_parameters(c).total();
-  const std::int64_t wide = shape.compute == DType::kF64 ? 8 : 4;
-  const std::int64_t narrow = static_cast<std::int64_t>(size_of(shape.compute));
+  const ElementSizes size{static_cast<std::int64_t>(size_of(shape.compute)),
+                          shape.compute == DType::kF64 ? 8 : 4};
   const std::int64_t d = c.hidden_size;
-  const std::int64_t channels = 2 * c.k_width() + c.v_width();
 
-  // Per token and layer, what forward keeps: the two residual sums, the two normed inputs, the
-  // joint projection (its slices are the convolutions' inputs, the gate, the decay's input and
-  // beta), the convolutions' outputs, the decay pre-activation, the operator's output and its
-  // states (one per 64 tokens), the gated output, gate and up, their product.
-  const std::int64_t states = c.num_v_heads * c.head_k_dim * c.head_v_dim / 64;
-  const std::int64_t layer =
-      2 * d * wide + states * wide +
-      narrow * (2 * d + input_columns(c) + channels + c.decay_width() + 2 * c.v_width() +
-                3 * c.intermediate_size + (c.full_rank_gate ? 0 : c.v_width()));
-  const std::int64_t boundary = d * (wide + narrow);  // a block's input
-  const std::int64_t top = d * (wide + 3 * narrow);   // embedding, final norm and its gradient
+  std::int64_t layers = 0;
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0; i < c.num_layers; ++i) {
+    const std::int64_t layer = kept_by_layer(c, i, size);
+    layers += layer;
+    largest = std::max(largest, layer);
+  }
+  // The embedding, the final norm and its gradient.
+  const std::int64_t top = d * (size.wide + 3 * size.narrow);
 
   MemoryEstimate estimate;
-  estimate.parameters_bytes = parameters * wide;
-  estimate.gradients_bytes = parameters * wide;
+  estimate.parameters_bytes = parameters * size.wide;
+  estimate.gradients_bytes = parameters * size.wide;
   estimate.optimizer_bytes = parameters * shape.optimizer_bytes_per_parameter;
   estimate.activation_bytes_per_token =
-      top + (shape.recompute_blocks ? c.num_layers * boundary + layer : c.num_layers * layer);
+      top + (shape.recompute_blocks ? c.num_layers * kept_input(c, size) + largest : layers);
   estimate.activations_bytes = estimate.activation_bytes_per_token * shape.tokens_per_micro_batch;
 
   const std::int64_t slice =
       std::min(loss_slice_tokens(c.vocab_size), shape.tokens_per_micro_batch);
-  const std::int64_t head_gradient = c.vocab_size * d * wide;
-  const std::int64_t logits = slice * c.vocab_size * narrow;
+  const std::int64_t head_gradient = c.vocab_size * d * size.wide;
+  const std::int64_t logits = slice * c.vocab_size * size.narrow;
+  const std::int64_t inner =
+      c.num_moe_layers() > 0
+          ? c.moe.num_experts_per_token * c.moe.intermediate_size + c.moe.shared_width()
+          : c.intermediate_size;
   const std::int64_t projection_gradient =
-      2 * shape.tokens_per_micro_batch * 2 * c.intermediate_size * narrow;
+      2 * shape.tokens_per_micro_batch * 2 * inner * size.narrow;
   estimate.scratch_bytes = std::max(head_gradient + logits, projection_gradient);
+  if (size.narrow != size.wide && c.num_moe_layers() > 0) {
+    // Experts' weights in the activation dtype, and their gradient in both.
+    const std::int64_t weights =
+        c.moe.num_experts * 2 * c.moe.intermediate_size * c.moe.expert_input(d);
+    estimate.scratch_bytes = std::max(
+        estimate.scratch_bytes, projection_gradient + weights * (2 * size.narrow + size.wide));
+  }
   return estimate;
 }
 
-std::int64_t decode_state_bytes(const KDAConfig& c) {
+std::int64_t decode_state_bytes(const KDAConfig& c, std::int64_t num_tokens) {
   const std::int64_t state = c.num_v_heads * c.head_k_dim * c.head_v_dim;
   const std::int64_t window = (c.conv_size - 1) * (2 * c.k_width() + c.v_width());
-  return c.num_layers * (state + window) * 4;
+  const std::int64_t latents = num_tokens * c.mla.cache_width();
+  return (num_kda_layers(c) * (state + window) + c.num_mla_layers() * latents) * 4;
 }
 
 FlopCount flops_per_token(const KDAConfig& c) {
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
-  const double layers = number(c.num_layers);
+  const double kda_layers = number(num_kda_layers(c));
+  const double mla_layers = number(c.num_mla_layers());
   FlopCount count;
   count.matrices =
-      2 * (layers * number(attention_matrices(c) + 3 * c.hidden_size * c.intermediate_size) +
+      2 * (kda_layers * number(attention_matrices(c)) + mla_layers * number(mla_matrices(c)) +
+           number(num_dense_layers(c)) * number(3 * c.hidden_size * c.intermediate_size) +
+           number(c.num_moe_layers()) * number(moe_matrices(c, c.moe.num_experts_per_token)) +
            number(c.vocab_size * c.hidden_size));
-  count.recurrence = layers * 6 * number(c.num_v_heads * c.head_k_dim * c.head_v_dim);
-  count.convolution = layers * 2 * number(c.conv_size * (2 * c.k_width() + c.v_width()));
+  count.recurrence = kda_layers * 6 * number(c.num_v_heads * c.head_k_dim * c.head_v_dim);
+  count.convolution = kda_layers * 2 * number(c.conv_size * (2 * c.k_width() + c.v_width()));
+  count.attention_per_key =
+      mla_layers * 2 * number(c.mla.num_heads * (c.mla.qk_head_dim() + c.mla.v_head_dim));
   return count;
 }
 

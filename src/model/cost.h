@@ -46,16 +46,21 @@ struct MemoryEstimate {
 
 MemoryEstimate estimate_training_memory(const KDAConfig& config, const TrainingShape& shape);
 
-/// Bytes of one row's decode state.
-std::int64_t decode_state_bytes(const KDAConfig& config);
+/// Bytes of one row's decode state on the host after `num_tokens` tokens; only MLA layers grow.
+std::int64_t decode_state_bytes(const KDAConfig& config, std::int64_t num_tokens = 0);
 
-/// Multiply-adds count as 2. Training = 3 x forward (recomputation excluded).
+/// Multiply-adds count as 2; of the experts only those that a token uses. Training = 3 x forward
+/// (recomputation excluded). `keys` is how many tokens a token attends to in MLA layers: on average
+/// (T+1)/2 in a sequence of T.
 struct FlopCount {
   double matrices = 0;    ///< 2 x weights of all linear layers and the head
   double recurrence = 0;  ///< 6 K V per value head and layer: the operator's token-serial form
   double convolution = 0;
-  double forward() const { return matrices + recurrence + convolution; }
-  double training() const { return 3 * forward(); }
+  double attention_per_key = 0;  ///< 2 H (n + r + v) per MLA layer
+  double forward(double keys = 0) const {
+    return matrices + recurrence + convolution + keys * attention_per_key;
+  }
+  double training(double keys = 0) const { return 3 * forward(keys); }
 };
 
 FlopCount flops_per_token(const KDAConfig& config);

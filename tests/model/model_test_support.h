@@ -71,6 +71,24 @@ inline model::KDAConfig small_config() {
   return c;
 }
 
+// KDA, KDA, KDA, MLA and a last MLA; one dense layer, then experts; nothing square by accident.
+inline model::KDAConfig small_k3_config(model::AttnResMode mode = model::AttnResMode::kOff) {
+  model::KDAConfig c = small_config();
+  c.num_layers = 5;
+  c.full_attn_period = 4;
+  c.mla = {3, 10, 16, 8, 4, 12, true, 1e-6};
+  c.moe.num_experts = 6;
+  c.moe.num_experts_per_token = 2;
+  c.moe.num_shared_experts = 1;
+  c.moe.intermediate_size = 12;
+  c.moe.latent_size = 16;
+  c.moe.latent_norm = true;
+  c.first_dense_layers = 1;
+  c.activation.kind = model::ActivationKind::kSitu;
+  c.attn_res = {mode, mode == model::AttnResMode::kBlock ? 2 : 0};
+  return c;
+}
+
 inline model::CausalLM make_model(const model::KDAConfig& config, DType compute,
                                   std::uint64_t seed = 1) {
   model::ModelOptions options;
