@@ -1,7 +1,8 @@
-"""Markdown tables from the JSON of speed.py and precision.py.
+"""Markdown tables from the JSON of speed.py, precision.py and stages.py.
 
 python bench/peers/cuda/tables.py speed FILE.json
 python bench/peers/cuda/tables.py precision FILE.json [FILE.json ...]
+python bench/peers/cuda/tables.py stages FILE.json
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,12 +151,37 @@ def speed(files: list[Path]) -> list[str]:
     return [*lines, "", *notes]
 
 
+def kernel_name(name: str) -> str:
+    """Without return type, namespaces, parameters."""
+    name = re.sub(r"\(anonymous namespace\)::|\w+::", "", name.removeprefix("void "))
+    return name.split("(", 1)[0] or name
+
+
+def stages(files: list[Path]) -> list[str]:
+    lines = []
+    for path in files:
+        data = json.loads(path.read_text())
+        lines += [f"Machine: {json.dumps(data['machine'])}", "", f"Case: {data['case']}", ""]
+        lines += ["| engine | kernel | launches | ms | share |", "| --- | --- | --- | --- | --- |"]
+        for engine, rows in data["engines"].items():
+            total = sum(row["ms"] for row in rows)
+            for row in rows:
+                lines.append(
+                    f"| {engine} | `{kernel_name(row['kernel'])}` | {row['launches']} | "
+                    f"{row['ms']:.3f} | {row['ms'] / total:.0%} |"
+                )
+            lines.append(f"| {engine} | **all** | | **{total:.3f}** | |")
+        lines.append("")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kind", choices=["speed", "precision"])
+    parser.add_argument("kind", choices=["speed", "precision", "stages"])
     parser.add_argument("files", nargs="+", type=Path)
     args = parser.parse_args()
-    print("\n".join({"speed": speed, "precision": precision}[args.kind](args.files)))
+    kinds = {"speed": speed, "precision": precision, "stages": stages}
+    print("\n".join(kinds[args.kind](args.files)))
 
 
 if __name__ == "__main__":
