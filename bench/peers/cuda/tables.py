@@ -153,8 +153,14 @@ def speed(files: list[Path]) -> list[str]:
 
 def kernel_name(name: str) -> str:
     """Without return type, namespaces, parameters."""
-    name = re.sub(r"\(anonymous namespace\)::|\w+::", "", name.removeprefix("void "))
-    return name.split("(", 1)[0] or name
+    name = re.sub(r"\(anonymous namespace\)::|\b\w+::", "", name.removeprefix("void "))
+    name = re.sub(r"\((?:int|bool)\)", "", name)
+    depth = 0
+    for at, letter in enumerate(name):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0:
+            return name[:at]
+    return name
 
 
 def stages(files: list[Path]) -> list[str]:
