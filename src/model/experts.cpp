@@ -85,11 +85,11 @@ class GroupedProducts {
   at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& rows,
                              const at::Tensor& weight) const {
     if (grouped_) {
-      const at::Tensor out = at::_grouped_mm(dy.t(), rows, ends_).to(weight.scalar_type());
+      at::Tensor out = at::_grouped_mm(dy.t(), rows, ends_).to(weight.scalar_type());
       // An empty slice has no product; its result is not worth trusting.
       const at::Tensor begins =
           at::cat({at::zeros({1}, ends_.options()), ends_.narrow(0, 0, ends_.size(0) - 1)});
-      return out.masked_fill(begins.eq(ends_).view({-1, 1, 1}), 0);
+      return out.masked_fill_(begins.eq(ends_).view({-1, 1, 1}), 0);
     }
     const at::Tensor out = at::zeros(weight.sizes(), weight.options().requires_grad(false));
     for_each_expert([&](std::int64_t e, std::int64_t begin, std::int64_t count) {

@@ -1,5 +1,4 @@
 // Router, experts and load balancing on a CUDA device against the same in f64 on the host.
-#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -7,11 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "binding/functional.h"
-#include "kda/error.h"
 #include "model/attn_res.h"
+#include "model/device_test_support.h"
 #include "model/latent_moe.h"
-#include "model/model_test_support.h"
 
 namespace kda::test {
 namespace {
@@ -22,25 +19,7 @@ using Named = std::map<std::string, at::Tensor>;
 
 constexpr std::int64_t kWidth = 64;
 
-class DeviceExperts : public testing::TestWithParam<at::ScalarType> {
- protected:
-  // Before the first use of torch: its CUDA hooks are fixed by that.
-  static void SetUpTestSuite() {
-    try {
-      binding::load_cuda_library();
-      if (!at::hasCUDA()) missing() = "no CUDA device";
-    } catch (const Error& error) {
-      missing() = error.what();
-    }
-  }
-  void SetUp() override {
-    if (!missing().empty()) GTEST_SKIP() << missing();
-  }
-  static std::string& missing() {
-    static std::string reason;
-    return reason;
-  }
-};
+class DeviceExperts : public DeviceTest {};
 
 MoeConfig moe_config() {
   MoeConfig c;
@@ -82,11 +61,6 @@ Named run(const LatentMoe& moe, const at::Tensor& x_in, const at::Tensor& seed) 
     at::Tensor(p.tensor).mutable_grad() = at::Tensor();
   }
   return all;
-}
-
-double relative_rmse(const at::Tensor& got, const at::Tensor& want) {
-  const at::Tensor difference = got.to(at::kCPU).to(at::kDouble) - want;
-  return (difference.square().mean().sqrt() / (want.square().mean().sqrt() + 1e-30)).item<double>();
 }
 
 void expect_near_f64(at::ScalarType type, const MoeConfig& config, std::int64_t tokens) {
@@ -175,6 +149,48 @@ TEST_P(DeviceExperts, TwoPhaseDepthAttentionEqualsTheDirectForm) {
   sources.pop_back();
   const auto partial = model::attn_res_partials(sources, {place}, 1e-5)[0];
   EXPECT_LT(max_difference(model::attn_res_merge(partial, running, place, 1e-5), direct), 1e-5);
+}
+
+TEST_P(DeviceExperts, DepthAttentionNearF64) {
+  for (const std::int64_t count : {1, 3, 9, 65}) {  // the last is more than the fused kernel takes
+    std::vector<at::Tensor> device;
+    std::vector<at::Tensor> host;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const at::Tensor source =
+          random_tensor({77, kWidth}, 40 + static_cast<std::uint64_t>(i), GetParam());
+      device.push_back(source.to(at::kCUDA).set_requires_grad(true));
+      host.push_back(source.to(at::kDouble).set_requires_grad(true));
+    }
+    const at::Tensor gain = random_tensor({kWidth}, 50, at::kFloat);
+    const at::Tensor query = random_tensor({1, kWidth}, 51, at::kFloat);
+    const at::Tensor dh = random_tensor({77, kWidth}, 52, at::kFloat);
+    for (const at::Tensor& parameter : {gain, query}) {
+      device.push_back(parameter.to(at::kCUDA).set_requires_grad(true));
+      host.push_back(parameter.to(at::kDouble).set_requires_grad(true));
+    }
+    const auto run_on = [&](std::vector<at::Tensor> in, const at::Tensor& seed) {
+      const at::Tensor q = in.back();
+      in.pop_back();
+      const at::Tensor g = in.back();
+      in.pop_back();
+      const at::Tensor h = model::attn_res(in, g, q, 1e-5);
+      torch::autograd::backward({h}, {seed});
+      return h;
+    };
+    EXPECT_LT(relative_rmse(run_on(device, dh.to(at::kCUDA)), run_on(host, dh.to(at::kDouble))),
+              1e-5)
+        << count;
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      const bool rounded = GetParam() == at::kBFloat16 && i + 2 < host.size();
+      // With one source nothing reaches gain and query: the weight is 1 whatever they are.
+      if (count == 1 && i > 0) {
+        EXPECT_LT(device[i].grad().abs().max().item<float>(), 1e-3F);
+        continue;
+      }
+      EXPECT_LT(relative_rmse(device[i].grad(), host[i].grad()), rounded ? 0.005 : 1e-4)
+          << count << " sources, gradient " << i;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DeviceExperts, testing::Values(at::kFloat, at::kBFloat16),

@@ -1,6 +1,5 @@
 // The layers' fused CUDA kernels against the composed forms in f64 on the host, from the same
 // inputs; gradients by autograd on both sides.
-#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -8,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "binding/functional.h"
-#include "kda/error.h"
 #include "model/cross_entropy.h"
+#include "model/device_test_support.h"
 #include "model/gated_norm.h"
-#include "model/model_test_support.h"
 #include "model/rms_norm.h"
 #include "model/short_conv.h"
 #include "model/swiglu.h"
@@ -23,25 +20,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
 
-class DeviceLayers : public testing::TestWithParam<at::ScalarType> {
- protected:
-  // Before the first use of torch: its CUDA hooks are fixed by that.
-  static void SetUpTestSuite() {
-    try {
-      binding::load_cuda_library();
-      if (!at::hasCUDA()) missing() = "no CUDA device";
-    } catch (const Error& error) {
-      missing() = error.what();
-    }
-  }
-  void SetUp() override {
-    if (!missing().empty()) GTEST_SKIP() << missing();
-  }
-  static std::string& missing() {
-    static std::string reason;
-    return reason;
-  }
-};
+class DeviceLayers : public DeviceTest {};
 
 Tensors leaves(const Tensors& values) {
   Tensors out;
@@ -67,12 +46,6 @@ struct Layer {
   Tensors seeds;        // of the outputs, f64
   std::vector<bool> wide_output;
 };
-
-double relative_rmse(const at::Tensor& got, const at::Tensor& want) {
-  const at::Tensor difference = got.detach().to(at::kCPU).to(at::kDouble) - want.detach();
-  return (difference.square().mean().sqrt() / (want.detach().square().mean().sqrt() + 1e-30))
-      .item<double>();
-}
 
 void compare(const Layer& layer, at::ScalarType type, double bound) {
   Tensors host, device, host_seeds, device_seeds;
