@@ -14,8 +14,8 @@
 #include "kda/error.h"
 #include "model/causal_lm.h"
 #include "model/generate.h"
+#include "train/adamw.h"
 #include "train/evaluate.h"
-#include "train/optimizer.h"
 #include "train/signals.h"
 #include "train/units.h"
 

@@ -309,11 +309,32 @@ TokenDataset::TokenDataset(std::vector<ShardReader> shards) : shards_(std::move(
   fingerprint_ = hash.finish();
 }
 
+TokenDataset TokenDataset::thinned(std::uint64_t count) const {
+  TokenDataset sample = *this;
+  const std::uint64_t all = num_documents();
+  if (count == 0 || count >= all) return sample;
+  std::vector<std::uint64_t> chosen;
+  std::uint64_t tokens = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    // 128 bits: the product of two counts may leave 64.
+    const auto at = static_cast<std::uint64_t>(static_cast<unsigned __int128>(i) * all / count);
+    chosen.push_back(chosen_.empty() ? at : chosen_[static_cast<std::size_t>(at)]);
+    tokens += document_tokens(at);
+  }
+  sample.chosen_ = std::move(chosen);
+  sample.num_tokens_ = tokens;
+  io::Sha256 hash;
+  hash.update(io::to_hex(fingerprint_) + " " + std::to_string(count));
+  sample.fingerprint_ = hash.finish();
+  return sample;
+}
+
 std::pair<const ShardReader*, std::uint64_t> TokenDataset::locate(std::uint64_t document) const {
   if (document >= num_documents()) {
     throw Error(ErrorCode::kInvalidArgument, "dataset: document " + std::to_string(document) +
                                                  " of " + std::to_string(num_documents()));
   }
+  if (!chosen_.empty()) document = chosen_[static_cast<std::size_t>(document)];
   const auto next = std::upper_bound(first_document_.begin(), first_document_.end(), document);
   const auto shard = static_cast<std::size_t>(next - first_document_.begin()) - 1;
   return {&shards_[shard], document - first_document_[shard]};

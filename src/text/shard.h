@@ -109,8 +109,15 @@ class TokenDataset {
   static TokenDataset open(const std::vector<std::filesystem::path>& paths);
   explicit TokenDataset(std::vector<ShardReader> shards);
 
-  std::uint64_t num_documents() const { return first_document_.back(); }
+  /// `count` of the documents, evenly spaced: a fair sample of files that are sorted by source. All
+  /// of them when there are no more. The fingerprint differs from that of the whole.
+  TokenDataset thinned(std::uint64_t count) const;
+
+  std::uint64_t num_documents() const {
+    return chosen_.empty() ? first_document_.back() : chosen_.size();
+  }
   std::uint64_t num_tokens() const { return num_tokens_; }
+  /// Of all documents of the shards, also of those that `thinned` leaves out.
   std::uint64_t text_bytes() const { return text_bytes_; }
   std::uint32_t vocab_size() const { return shards_.front().info().vocab_size; }
   std::uint32_t eos_id() const { return shards_.front().info().eos_id; }
@@ -129,6 +136,7 @@ class TokenDataset {
 
   std::vector<ShardReader> shards_;
   std::vector<std::uint64_t> first_document_{0};
+  std::vector<std::uint64_t> chosen_;  ///< the documents that count; empty: all
   std::uint64_t num_tokens_ = 0;
   std::uint64_t text_bytes_ = 0;
   io::Sha256Digest fingerprint_{};

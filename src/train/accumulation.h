@@ -7,21 +7,32 @@
 /// count.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "model/causal_lm.h"
 
 namespace kda::train {
 
 struct AccumulationWindow {
-  std::int64_t micro = 0;    ///< micro-batches done
-  double loss_sum = 0;       ///< sum of their cross entropies
-  std::int64_t targets = 0;  ///< sum of their target counts
-  std::string fault;         ///< why the step will be skipped, "" while it is sound
+  std::int64_t micro = 0;             ///< micro-batches done
+  std::int64_t tokens = 0;            ///< their input tokens
+  double loss_sum = 0;                ///< sum of their cross entropies, as far as they are settled
+  std::int64_t targets = 0;           ///< sum of their target counts
+  std::string fault;                  ///< why the step will be skipped, "" while it is sound
+  std::vector<at::Tensor> unsettled;  ///< losses that are still on the device, in order
 
-  /// Runs backward on a micro-batch whose loss is finite and adds it.
-  void add(const model::LossOutput& loss, double loss_value, std::int64_t reference_tokens);
+  /// Runs backward on a micro-batch and adds it. Its loss stays where it is: reading it would make
+  /// the host wait for the device.
+  void add(const model::LossOutput& loss, std::int64_t reference_tokens);
+
+  /// Reads the losses that are still on the device, in one copy, and adds them in order. Returns
+  /// the index among them of the first that is not finite.
+  std::optional<std::size_t> settle();
 
   double mean_loss() const;
 

@@ -1,28 +1,18 @@
-#include "train/optimizer.h"
+#include "train/adamw.h"
 
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "kda/error.h"
 #include "kda/parallel.h"
-
-// One function, compiled for several instruction sets and chosen at program start. No contraction
-// to FMA happens under ISO C++ rules of GCC, so all clones give the same bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define KDA_SIMD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define KDA_SIMD_CLONES
-#endif
+#include "train/element_blocks.h"
+#include "train/simd_clones.h"
 
 namespace kda::train {
 namespace {
-
-/// Elements per block: 4 streams x 32 KiB stay in the L2 cache, and a block is long enough for its
-/// partial sum to be worth a double.
-constexpr std::int64_t kBlockElements = 8192;
 
 /// Scalars of one update, shared by all elements of a parameter.
 struct UpdateScalars {
@@ -66,100 +56,32 @@ KDA_SIMD_CLONES void decay_block(float* __restrict p, float* __restrict m, float
   }
 }
 
-/// Sum of squares in 8 fixed lanes, so that the compiler may vectorise without changing the result.
-KDA_SIMD_CLONES double square_sum(const float* g, std::int64_t count) {
-  constexpr std::int64_t kLanes = 8;
-  double lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t l = 0; l < kLanes; ++l) {
-      const double x = static_cast<double>(g[i + l]);
-      lanes[l] += x * x;
-    }
-  }
-  for (std::int64_t l = 0; i < count; ++i, ++l) {
-    lanes[l] += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-  }
-  double sum = 0;
-  for (double lane : lanes)
-    sum += lane;
-  return sum;
-}
-
 }  // namespace
 
-struct AdamW::Block {
-  std::size_t parameter;
-  std::int64_t begin;
-  std::int64_t count;
-};
-
 AdamW::AdamW(std::vector<model::Parameter> parameters, const AdamWOptions& options)
-    : options_(options), parameters_(std::move(parameters)) {
-  for (const model::Parameter& p : parameters_) {
-    if (p.tensor.scalar_type() != at::kFloat || !p.tensor.is_contiguous() ||
-        !p.tensor.device().is_cpu()) {
-      throw Error(ErrorCode::kUnsupported,
-                  "optimizer: " + p.name + ": expected a contiguous f32 tensor on the CPU, got " +
-                      std::string(p.tensor.dtype().name()) + " on " + p.tensor.device().str());
-    }
+    : Optimizer(std::move(parameters)), options_(options) {
+  for (const model::Parameter& p : this->parameters()) {
     exp_avg_.push_back(at::zeros_like(p.tensor.detach()));
     exp_avg_sq_.push_back(at::zeros_like(p.tensor.detach()));
   }
 }
 
 bool AdamW::decays(std::size_t parameter) const {
-  return model::takes_weight_decay(parameters_[parameter].kind);
+  return model::takes_weight_decay(parameters()[parameter].kind);
 }
 
-std::vector<AdamW::Block> AdamW::blocks() const {
-  std::vector<Block> list;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::int64_t count = parameters_[i].tensor.numel();
-    for (std::int64_t begin = 0; begin < count; begin += kBlockElements) {
-      list.push_back({i, begin, std::min(kBlockElements, count - begin)});
-    }
+void AdamW::update(double lr, double gradient_scale) {
+  if (parameters().empty()) return;
+  if (parameters().front().tensor.is_cpu()) {
+    update_on_host(lr, gradient_scale);
+  } else {
+    update_on_device(lr, gradient_scale);
   }
-  return list;
 }
 
-GradientStats AdamW::gradient_stats() const {
-  const std::vector<Block> list = blocks();
-  std::vector<at::Tensor> gradients;
-  for (const model::Parameter& p : parameters_) {
-    const at::Tensor& grad = p.tensor.grad();
-    gradients.push_back(grad.defined() ? grad.contiguous() : at::Tensor());
-  }
-  std::vector<double> sums(list.size(), 0.0);
-  const auto num_blocks = static_cast<std::int64_t>(list.size());
-#pragma omp parallel for schedule(static) num_threads(kda::num_threads())
-  for (std::int64_t b = 0; b < num_blocks; ++b) {
-    const Block& block = list[static_cast<std::size_t>(b)];
-    const at::Tensor& grad = gradients[block.parameter];
-    if (grad.defined()) {
-      sums[static_cast<std::size_t>(b)] =
-          square_sum(grad.const_data_ptr<float>() + block.begin, block.count);
-    }
-  }
-  GradientStats stats;
-  double total = 0;
-  for (std::size_t b = 0; b < list.size(); ++b) {
-    total += sums[b];
-    // A finite f32 squared and summed 8192 times cannot overflow a double: not finite means that
-    // the gradient itself is not.
-    if (std::isfinite(sums[b])) continue;
-    const std::string& name = parameters_[list[b].parameter].name;
-    if (stats.nearest_nonfinite != name) ++stats.num_nonfinite;
-    stats.nearest_nonfinite = name;
-  }
-  stats.norm = std::sqrt(total);
-  return stats;
-}
-
-void AdamW::step(double lr, double gradient_scale) {
-  ++updates_;
-  const double bias1 = 1.0 - std::pow(options_.beta1, static_cast<double>(updates_));
-  const double bias2 = 1.0 - std::pow(options_.beta2, static_cast<double>(updates_));
+void AdamW::update_on_host(double lr, double gradient_scale) {
+  const double bias1 = 1.0 - std::pow(options_.beta1, static_cast<double>(updates()));
+  const double bias2 = 1.0 - std::pow(options_.beta2, static_cast<double>(updates()));
   UpdateScalars scalars{};
   scalars.beta1 = static_cast<float>(options_.beta1);
   scalars.one_minus_beta1 = static_cast<float>(1.0 - options_.beta1);
@@ -170,17 +92,17 @@ void AdamW::step(double lr, double gradient_scale) {
   scalars.inv_sqrt_bias2 = static_cast<float>(1.0 / std::sqrt(bias2));
   scalars.gradient_scale = static_cast<float>(gradient_scale);
 
-  const std::vector<Block> list = blocks();
+  const std::vector<ElementBlock> list = element_blocks(parameters());
   std::vector<at::Tensor> gradients;
   std::vector<float> keep;
   std::vector<float*> p;
   std::vector<float*> m;
   std::vector<float*> v;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& grad = parameters_[i].tensor.grad();
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    const at::Tensor& grad = parameters()[i].tensor.grad();
     gradients.push_back(grad.defined() ? grad.contiguous() : at::Tensor());
     keep.push_back(static_cast<float>(1.0 - (decays(i) ? lr * options_.weight_decay : 0.0)));
-    p.push_back(parameters_[i].tensor.mutable_data_ptr<float>());
+    p.push_back(parameters()[i].tensor.mutable_data_ptr<float>());
     m.push_back(exp_avg_[i].mutable_data_ptr<float>());
     v.push_back(exp_avg_sq_[i].mutable_data_ptr<float>());
   }
@@ -199,27 +121,41 @@ void AdamW::step(double lr, double gradient_scale) {
   }
 }
 
-void AdamW::clear_gradients() {
-  for (const model::Parameter& p : parameters_)
-    p.tensor.mutable_grad().reset();
+void AdamW::update_on_device(double lr, double gradient_scale) {
+  for (const bool decayed : {true, false}) {
+    std::vector<at::Tensor> p;
+    std::vector<at::Tensor> g;
+    std::vector<at::Tensor> m;
+    std::vector<at::Tensor> v;
+    for (std::size_t i = 0; i < parameters().size(); ++i) {
+      if (decays(i) != decayed) continue;
+      p.push_back(parameters()[i].tensor.detach());
+      g.push_back(gradient_or_zeros(parameters()[i]));
+      m.push_back(exp_avg_[i]);
+      v.push_back(exp_avg_sq_[i]);
+    }
+    if (p.empty()) continue;
+    if (gradient_scale != 1.0) at::_foreach_mul_(g, gradient_scale);
+    // The kernel only reads the count, so one tensor serves all parameters.
+    const at::Tensor count =
+        at::full({}, static_cast<float>(updates()), p.front().options().dtype(at::kFloat));
+    const std::vector<at::Tensor> counts(p.size(), count);
+    at::_fused_adamw_(p, g, m, v, {}, counts, lr, options_.beta1, options_.beta2,
+                      decayed ? options_.weight_decay : 0.0, options_.eps, false, false);
+  }
 }
 
-std::vector<std::pair<std::string, at::Tensor>> AdamW::state() const {
-  std::vector<std::pair<std::string, at::Tensor>> list;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    list.emplace_back("exp_avg." + parameters_[i].name, exp_avg_[i]);
-    list.emplace_back("exp_avg_sq." + parameters_[i].name, exp_avg_sq_[i]);
+Optimizer::NamedTensors AdamW::state() const {
+  NamedTensors list;
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    list.emplace_back("exp_avg." + parameters()[i].name, exp_avg_[i]);
+    list.emplace_back("exp_avg_sq." + parameters()[i].name, exp_avg_sq_[i]);
   }
   return list;
 }
 
-std::int64_t AdamW::state_bytes() const {
-  std::int64_t bytes = 0;
-  for (const at::Tensor& t : exp_avg_)
-    bytes += 2 * t.numel() * 4;
-  return bytes;
+std::string AdamW::description() const {
+  return "adamw (" + std::to_string(parameters().size()) + " tensors)";
 }
-
-double clip_scale(double norm, double clip) { return clip > 0 && norm > clip ? clip / norm : 1.0; }
 
 }  // namespace kda::train

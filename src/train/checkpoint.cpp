@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/GradMode.h>
 
 #include <cstring>
 #include <utility>
@@ -40,7 +42,7 @@ io::StSpec spec_of(std::string name, const at::Tensor& t) {
 }
 
 /// The tensors of optimizer.safetensors, in file order.
-std::vector<std::pair<std::string, at::Tensor>> optimizer_tensors(const AdamW& optimizer,
+std::vector<std::pair<std::string, at::Tensor>> optimizer_tensors(const Optimizer& optimizer,
                                                                   bool open_window) {
   auto list = optimizer.state();
   if (open_window) {
@@ -54,15 +56,17 @@ std::vector<std::pair<std::string, at::Tensor>> optimizer_tensors(const AdamW& o
   return list;
 }
 
-void write_optimizer(const fs::path& path, const AdamW& optimizer, bool open_window) {
+void write_optimizer(const fs::path& path, const Optimizer& optimizer, bool open_window) {
   const auto tensors = optimizer_tensors(optimizer, open_window);
   std::vector<io::StSpec> specs;
   for (const auto& [name, tensor] : tensors)
     specs.push_back(spec_of(name, tensor));
   io::SafetensorsWriter writer(path, std::move(specs),
                                {{"updates", std::to_string(optimizer.updates())}});
-  for (const auto& [name, tensor] : tensors)
-    writer.write_tensor(name, bytes_of(tensor));
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor host = tensor.to(at::kCPU).contiguous();
+    writer.write_tensor(name, bytes_of(host));
+  }
   writer.commit();
 }
 
@@ -75,14 +79,22 @@ void copy_into(at::Tensor target, const io::SafetensorsFile& file, const std::st
       source.shape != target.sizes().vec()) {
     fail_checkpoint(file.what() + ": " + name + ": dtype or shape differs from the model's");
   }
-  std::memcpy(target.mutable_data_ptr(), source.data.data(), source.data.size());
+  at::Tensor host = target.is_cpu() ? target : at::empty(target.sizes(), target.scalar_type());
+  std::memcpy(host.mutable_data_ptr(), source.data.data(), source.data.size());
+  if (!target.is_cpu()) target.copy_(host);
 }
 
 }  // namespace
 
 std::string first_nonfinite_parameter(const std::vector<model::Parameter>& parameters) {
-  for (const model::Parameter& p : parameters) {
-    if (!at::isfinite(p.tensor.detach()).all().item<bool>()) return p.name;
+  if (parameters.empty()) return {};
+  std::vector<at::Tensor> verdicts;
+  for (const model::Parameter& p : parameters)
+    verdicts.push_back(at::isfinite(p.tensor.detach()).all());
+  const at::Tensor all = at::stack(verdicts).to(at::kCPU).contiguous();  // one wait for a GPU
+  const bool* finite = all.const_data_ptr<bool>();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!finite[i]) return parameters[i].name;
   }
   return {};
 }
@@ -92,26 +104,29 @@ std::int64_t estimated_checkpoint_bytes(std::int64_t num_parameters, bool open_w
 }
 
 std::int64_t save_checkpoint(const fs::path& run, const model::CausalLM& model,
-                             const AdamW& optimizer, const text::Tokenizer& tokenizer,
+                             const Optimizer& optimizer, const text::Tokenizer& tokenizer,
                              const TrainerFile& file) {
   if (const std::string bad = first_nonfinite_parameter(optimizer.parameters()); !bad.empty()) {
     throw Error(ErrorCode::kNonFinite,
                 "weights: " + bad + " is not finite after step " + std::to_string(file.state.step));
   }
-  const io::Json trainer = {
+  io::Json trainer = {
       {"format", "kda-trainer"},
       {"version", 1},
       {"tokenizer_sha256", file.tokenizer_sha256},
       {"vocab_size", file.vocab_size},
       {"dataset", file.dataset},
+      {"world_size", file.world_size},
       {"options", io::parse_json(options_to_json(file.options), "options")},
       {"state", to_json(file.state)},
   };
+  if (file.prompt_version > 0) trainer["prompt_version"] = file.prompt_version;
   io::Json info = {{"step", file.state.step},       {"micro", file.state.window.micro},
                    {"tokens", file.state.tokens},   {"parameters", model.num_parameters()},
                    {"vocab_size", file.vocab_size}, {"tokenizer_sha256", file.tokenizer_sha256}};
   if (file.state.has_best) {
     info["best"] = {{"step", file.state.best_step}, {"heldout_loss", file.state.best_loss}};
+    if (file.state.best_success) info["best"]["success_rate"] = *file.state.best_success;
   }
   return commit_checkpoint(run, file.state.point(), info, [&](const fs::path& folder) {
     model::save_weights(model, (folder / kModelFile).string());
@@ -140,6 +155,8 @@ TrainerFile read_trainer_file(const fs::path& folder) {
     file.tokenizer_sha256 = reader.require_string("tokenizer_sha256");
     file.vocab_size = reader.require_int("vocab_size", 1);
     file.dataset = reader.require_string("dataset");
+    reader.read_int("world_size", file.world_size, 1);
+    reader.read_int("prompt_version", file.prompt_version, 0);
     const io::Json* options = reader.raw("options");
     const io::Json* state = reader.raw("state");
     if (options == nullptr || state == nullptr) fail_checkpoint("options or state is missing");
@@ -153,7 +170,8 @@ TrainerFile read_trainer_file(const fs::path& folder) {
 }
 
 void restore_tensors(const fs::path& folder, const TrainerFile& file, model::CausalLM& model,
-                     AdamW& optimizer) {
+                     Optimizer& optimizer) {
+  const c10::NoGradGuard no_grad;
   model::load_weights(model, (folder / kModelFile).string());
   const io::SafetensorsFile saved = io::SafetensorsFile::open(folder / kOptimizerFile);
   std::size_t expected = 1;  // the RNG state

@@ -4,9 +4,9 @@
 ///   model.safetensors      weights, f32, names as in the model
 ///   config.json            model config
 ///   tokenizer.model        copy of the tokenizer
-///   optimizer.safetensors  AdamW moments, gradients of an open accumulation window, torch's RNG
-///   state trainer.json           options, trainer state, fingerprints manifest.json          sizes
-///   and hashes of the above; written last
+///   optimizer.safetensors  moments, gradients of an open accumulation window, torch's RNG state
+///   trainer.json           options, trainer state, fingerprints
+///   manifest.json          sizes and hashes of the above; written last
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,26 @@ struct TrainerFile {
   TrainerState state;
   std::string tokenizer_sha256;
   std::int64_t vocab_size = 0;
-  std::string dataset;  ///< fingerprint of the token shards
+  std::string dataset;              ///< fingerprint of the token shards
+  std::int64_t world_size = 1;      ///< processes that train together
+  std::int64_t prompt_version = 0;  ///< of the template (text/prompts.h); 0: no fine-tuning
 };
 
 /// Writes RUN/step-... atomically. Throws kNonFinite, naming the parameter and writing nothing,
 /// when a weight is NaN or infinite; kIo when the file system refuses. Returns the bytes written.
 std::int64_t save_checkpoint(const std::filesystem::path& run, const model::CausalLM& model,
-                             const AdamW& optimizer, const text::Tokenizer& tokenizer,
+                             const Optimizer& optimizer, const text::Tokenizer& tokenizer,
                              const TrainerFile& file);
 
 /// Reads trainer.json of a checkpoint. Throws kIo naming the file.
 TrainerFile read_trainer_file(const std::filesystem::path& folder);
 
-/// Copies weights, moments, pending gradients and RNG state into `model` and `optimizer`, in place
+/// Copies weights, moments, pending gradients and RNG state, from whichever device they were saved,
+/// into `model` and `optimizer`, in place
 /// and tensor by tensor: no second copy of the model is ever held. Throws kIo or kInvalidArgument
 /// naming file and tensor.
 void restore_tensors(const std::filesystem::path& folder, const TrainerFile& file,
-                     model::CausalLM& model, AdamW& optimizer);
+                     model::CausalLM& model, Optimizer& optimizer);
 
 /// Bytes that a checkpoint of this model will have, about.
 std::int64_t estimated_checkpoint_bytes(std::int64_t num_parameters, bool open_window);

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "text/language.h"
 #include "text/shard.h"
 #include "text/tokenizer.h"
 #include "train/report.h"
@@ -33,6 +35,20 @@ struct PreparedData {
   std::shared_ptr<const text::TokenDataset> train;
   std::shared_ptr<const text::TokenDataset> heldout;  ///< null: none
 };
+
+/// The JSONL files that `--data` of fine-tuning names: a file, or a folder's sft*.jsonl (of these
+/// `kda data build` writes sft.train.jsonl). Sorted by name. Throws kIo saying what was found
+/// instead.
+std::vector<std::filesystem::path> find_examples(const std::filesystem::path& data);
+
+struct ExampleFiles {
+  std::vector<std::filesystem::path> files;
+  std::optional<text::Language> target;  ///< of lines without a direction
+};
+
+/// Shards of prompts and answers (text/pack_examples.h), made once like those of text.
+PreparedData prepare_examples(const ExampleFiles& files, const PrepareOptions& options,
+                              const text::Tokenizer& tokenizer, Reporter& reporter);
 
 /// Opens the data. Text files are tokenized into a folder of the cache whose name depends on their
 /// content and on the tokenizer, unless it exists; every document becomes BOS (when the tokenizer

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/causal_lm.h"
+#include "text/example_packing.h"
 #include "text/packing.h"
 #include "text/tokenizer.h"
 #include "train/report.h"
@@ -32,6 +33,12 @@ EvalResult evaluate(const model::CausalLM& model,
                     const std::shared_ptr<const text::TokenDataset>& data,
                     const text::Tokenizer& tokenizer, const EvalOptions& options,
                     Reporter& reporter);
+
+/// The same for answers: the prompts' tokens are not counted. A batch has at most batch x seq_len
+/// tokens.
+EvalResult evaluate_examples(const model::CausalLM& model, const text::ExampleSet& examples,
+                             const text::Tokenizer& tokenizer, const EvalOptions& options,
+                             Reporter& reporter);
 
 /// The model's view of a packed batch.
 struct BatchTensors {

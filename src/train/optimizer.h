@@ -1,16 +1,14 @@
-/// AdamW with decoupled decay, gradient statistics and clipping, over fp32 parameters.
+/// What all optimizers share: parameters, gradient statistics, state by name.
 ///
-/// Math, for update t = 1, 2, ..., g the scaled gradient, per element:
-///   m = b1 m + (1-b1) g        v = b2 v + (1-b2) g^2
-///   p = p - lr * wd * p
-///   p = p - lr / (1-b1^t) * m / (sqrt(v) / sqrt(1-b2^t) + eps)
-/// Source: Loshchilov, Hutter, "Decoupled weight decay regularization" (arXiv 1711.05101).
-/// Every element is computed by the same operations whatever the number of threads.
+/// Parameters are f32 and contiguous, all on the host or all on one GPU, and share memory with the
+/// model. On a GPU everything runs there in a few fused launches; the host waits once a step, for
+/// the gradient norm.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,13 +16,6 @@
 #include "model/parameter.h"
 
 namespace kda::train {
-
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;  ///< of matrices, embeddings and heads; the other kinds have none
-};
 
 /// What all gradients together look like.
 struct GradientStats {
@@ -35,44 +26,67 @@ struct GradientStats {
   std::string nearest_nonfinite;
 };
 
-class AdamW {
+class Optimizer {
  public:
-  /// Parameters are f32 and contiguous, and outlive nothing: the tensors are shared. Throws
-  /// kUnsupported for another dtype. Moments start at zero.
-  AdamW(std::vector<model::Parameter> parameters, const AdamWOptions& options);
+  using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-  /// Norm in double by fixed blocks: the same bits for any number of threads. A parameter without a
-  /// gradient counts as zero.
+  /// Throws kUnsupported for a dtype other than f32, for parameters on several devices and for
+  /// memory that is not contiguous.
+  explicit Optimizer(std::vector<model::Parameter> parameters);
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Norm in double with a fixed order of additions: the same bits for any number of threads, and
+  /// from run to run on a GPU. A parameter without a gradient counts as zero.
   GradientStats gradient_stats() const;
 
   /// One update with gradients multiplied by `gradient_scale` (clipping, token weighting). A
-  /// parameter without a gradient is updated as with a zero gradient.
+  /// parameter without a gradient is updated as with a zero gradient. May change the gradients.
   void step(double lr, double gradient_scale);
 
   /// Drops the gradients, so that the next backward pass writes instead of adding.
   void clear_gradients();
 
   std::int64_t updates() const { return updates_; }
+  virtual void set_updates(std::int64_t updates) { updates_ = updates; }
   const std::vector<model::Parameter>& parameters() const { return parameters_; }
-  bool decays(std::size_t parameter) const;
 
-  /// The state by name: "exp_avg.<parameter>", "exp_avg_sq.<parameter>". The tensors share memory
-  /// with the optimizer: copy bytes into them and call `set_updates` to restore.
-  std::vector<std::pair<std::string, at::Tensor>> state() const;
-  void set_updates(std::int64_t updates) { updates_ = updates; }
-
+  /// The state by name, e.g. "exp_avg.<parameter>". The tensors share memory with the optimizer:
+  /// copy into them and call `set_updates` to restore.
+  virtual NamedTensors state() const = 0;
   std::int64_t state_bytes() const;
 
- private:
-  struct Block;  ///< a run of elements of one parameter: the unit of parallel work
-  std::vector<Block> blocks() const;
+  /// One line for people: "adamw (158 tensors)".
+  virtual std::string description() const = 0;
 
-  AdamWOptions options_;
+ protected:
+  virtual void update(double lr, double gradient_scale) = 0;
+
+ private:
   std::vector<model::Parameter> parameters_;
-  std::vector<at::Tensor> exp_avg_;
-  std::vector<at::Tensor> exp_avg_sq_;
   std::int64_t updates_ = 0;
 };
+
+/// The gradient, or zeros in its place.
+at::Tensor gradient_or_zeros(const model::Parameter& parameter);
+
+struct OptimizerOptions {
+  std::string kind = "adamw";  ///< "adamw" or "muon"
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  double momentum = 0.95;  ///< of Muon
+};
+
+/// Throws kInvalidArgument for an unknown kind.
+std::unique_ptr<Optimizer> make_optimizer(std::vector<model::Parameter> parameters,
+                                          const OptimizerOptions& options);
+
+/// Bytes of state that `make_optimizer` will hold, without making it.
+std::int64_t optimizer_state_bytes(const std::vector<model::Parameter>& parameters,
+                                   const std::string& kind);
 
 /// Factor that brings `norm` down to `clip`: min(1, clip / norm); 1 when clip is 0.
 double clip_scale(double norm, double clip);

@@ -1,9 +1,10 @@
 #include "train/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <optional>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include "io/config_reader.h"
@@ -11,6 +12,7 @@
 #include "io/json.h"
 #include "io/utf8.h"
 #include "kda/error.h"
+#include "train/device.h"
 
 namespace kda::train {
 namespace {
@@ -24,6 +26,7 @@ io::Json json_of(std::int64_t value) { return value; }
 io::Json json_of(double value) { return value; }
 io::Json json_of(bool value) { return value; }
 io::Json json_of(const Count& value) { return value.value; }
+io::Json json_of(Task value) { return name_of(value); }
 io::Json json_of(const Period& value) { return to_string(value); }
 io::Json json_of(const NonFinitePolicy& value) { return to_text(value); }
 io::Json json_of(const std::vector<std::string>& value) { return value; }
@@ -51,6 +54,16 @@ void check_range(const char* key, double value, double low, double high, const c
 
 }  // namespace
 
+const char* name_of(Task task) { return task == Task::kSft ? "sft" : "train"; }
+
+TrainOptions sft_defaults() {
+  TrainOptions o;
+  o.task = Task::kSft;
+  o.lr = 1e-4;
+  o.sample_every = {};
+  return o;
+}
+
 std::string flag_of(const std::string& key) {
   std::string flag = "--" + key;
   for (char& c : flag) {
@@ -63,6 +76,7 @@ std::string to_text(const std::string& value) { return value; }
 std::string to_text(std::int64_t value) { return std::to_string(value); }
 std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(const Count& value) { return std::to_string(value.value); }
+std::string to_text(Task value) { return name_of(value); }
 std::string to_text(const Period& value) { return to_string(value); }
 
 std::string to_text(double value) {
@@ -116,7 +130,14 @@ void parse_text(const std::string& text, const std::string& flag, bool& value) {
 }
 
 void parse_text(const std::string& text, const std::string& flag, Count& value) {
-  value.value = parse_count(text, flag);
+  value.value = parse_budget(text, value.unit, flag);
+}
+
+void parse_text(const std::string& text, const std::string& flag, Task& value) {
+  if (text != name_of(Task::kPretrain) && text != name_of(Task::kSft)) {
+    refuse_option(flag + ": expected train or sft, got '" + text + "'");
+  }
+  value = text == name_of(Task::kSft) ? Task::kSft : Task::kPretrain;
 }
 
 void parse_text(const std::string& text, const std::string& flag, Period& value) {
@@ -141,6 +162,41 @@ void parse_text(const std::string& text, const std::string& flag, NonFinitePolic
   refuse_option(flag + ": expected stop or skip:N with N > 0, got '" + text + "'");
 }
 
+namespace {
+
+void check_choice(const char* key, const std::string& value, const char* expected,
+                  std::initializer_list<std::string_view> known) {
+  for (const std::string_view word : known) {
+    if (value == word) return;
+  }
+  refuse_option(flag_of(key) + ": expected " + expected + ", got '" + io::escaped(value) + "'");
+}
+
+void check_choices(const TrainOptions& o) {
+  if (o.dtype == "fp16") {
+    throw Error(ErrorCode::kUnsupported,
+                "--dtype: fp16 is not supported: products of decays and the recurrent state leave "
+                "its range (65504); use bf16 or fp32");
+  }
+  check_choice("dtype", o.dtype, "fp32 or bf16", {"fp32", "bf16"});
+  check_choice("backend", o.backend, "auto, cpu, ref or cuda", {"auto", "cpu", "ref", "cuda"});
+  check_choice("optimizer", o.optimizer, "adamw or muon", {"adamw", "muon"});
+  check_choice("schedule", o.schedule, "cosine or wsd", {"cosine", "wsd"});
+  check_choice("attnres", o.attnres, "off, block or full", {"", "off", "block", "full"});
+  check_choice("target_lang", o.target_lang, "en or zh", {"", "en", "zh"});
+  check_device_name(o.device);
+  if (o.src.empty() != o.ref.empty()) refuse_option("--src and --ref belong together: give both");
+  if (!o.src.empty() && o.target_lang.empty()) {
+    refuse_option("--target-lang: expected the language of --ref (en or zh), got nothing");
+  }
+  if (o.attnres_block_size > 0 && o.attnres != "block") {
+    refuse_option("--attnres-block-size: expected --attnres block beside it, got '" + o.attnres +
+                  "'");
+  }
+}
+
+}  // namespace
+
 void check_options(const TrainOptions& o) {
   // config.json and the checkpoints hold the options, and JSON holds nothing but UTF-8.
   for_each_field(o, [](const FieldInfo& info, const auto& field) {
@@ -149,23 +205,16 @@ void check_options(const TrainOptions& o) {
       refuse_option(flag_of(info.key) + ": expected UTF-8, got " + io::escaped(text));
     }
   });
+  check_choices(o);
   const int budgets = (o.steps.value > 0) + (o.max_tokens.value > 0) + (o.epochs.value > 0);
   if (budgets > 1) refuse_option("--steps, --max-tokens and --epochs exclude each other: give one");
   if (budgets == 0) refuse_option("no budget: give one of --steps, --max-tokens, --epochs (> 0)");
   if (o.data.empty()) refuse_option("--data: expected a folder or text file, got nothing");
   if (o.tokenizer.empty()) refuse_option("--tokenizer: expected a tokenizer file, got nothing");
+  if (o.task == Task::kSft && o.init_from.empty()) {
+    refuse_option("--init-from: expected the checkpoint to start from, got nothing");
+  }
   if (o.out.empty()) refuse_option("--out: expected a folder for the run, got nothing");
-  if (o.dtype == "fp16") {
-    throw Error(ErrorCode::kUnsupported,
-                "--dtype: fp16 is not supported: products of decays and the recurrent state leave "
-                "its range (65504); use bf16 or fp32");
-  }
-  if (o.dtype != "fp32" && o.dtype != "bf16") {
-    refuse_option("--dtype: expected fp32 or bf16, got '" + o.dtype + "'");
-  }
-  if (o.backend != "auto" && o.backend != "cpu" && o.backend != "ref" && o.backend != "cuda") {
-    refuse_option("--backend: expected auto, cpu, ref or cuda, got '" + o.backend + "'");
-  }
   const auto count = [](const char* key, std::int64_t value, std::int64_t low, std::int64_t high) {
     check_range(
         key, static_cast<double>(value), static_cast<double>(low), static_cast<double>(high),
@@ -176,6 +225,10 @@ void check_options(const TrainOptions& o) {
   count("grad_accum", o.grad_accum, 1, 1 << 20);
   count("threads", o.threads, 0, 4096);
   count("keep_last", o.keep_last, 1, 1 << 20);
+  count("attnres_block_size", o.attnres_block_size, 0, 1 << 20);
+  count("mt_pairs", o.mt_pairs, 0, 1 << 20);
+  count("mt_tokens", o.mt_tokens, 1, 1 << 16);
+  count("profile", o.profile, 0, 1 << 20);
   count("sample_tokens", o.sample_tokens, 0, 1 << 20);
   count("seed", o.seed, 0, std::int64_t{1} << 53);
   count("stop_after", o.stop_after.value, 0, std::int64_t{1} << 53);
@@ -186,6 +239,8 @@ void check_options(const TrainOptions& o) {
   check_range("beta1", o.beta1, 0, 1 - 1e-12, "a number in [0, 1)");
   check_range("beta2", o.beta2, 0, 1 - 1e-12, "a number in [0, 1)");
   check_range("eps", o.eps, 1e-300, 1, "a number in (0, 1]");
+  check_range("momentum", o.momentum, 0, 1 - 1e-12, "a number in [0, 1)");
+  check_range("qk_clip", o.qk_clip, 0, 1e12, "a number >= 0");
   check_range("clip", o.clip, 0, 1e12, "a number >= 0");
 }
 
@@ -246,17 +301,36 @@ TrainOptions merge_for_resume(const TrainOptions& saved, const TrainOptions& giv
   return merged;
 }
 
-std::string describe_options(const TrainOptions& options) {
+void apply_preset_defaults(TrainOptions& o, const std::set<std::string>& given_keys) {
+  if (o.task != Task::kPretrain || (o.preset != "k3-0.5b" && o.preset != "0.5b")) return;
+  const auto set = [&](const char* key, auto& field, auto value) {
+    if (!given_keys.contains(key)) field = value;
+  };
+  set("batch", o.batch, 2);
+  set("seq_len", o.seq_len, 2048);
+  set("grad_accum", o.grad_accum, 8);
+  set("dtype", o.dtype, "bf16");
+  set("recompute", o.recompute, true);
+  constexpr std::int64_t kSmokeSteps = 250;  // 8.2M tokens: shows that it runs, not that it learns
+  if (o.steps.value == 0 && o.max_tokens.value == 0 && o.epochs.value == 0) {
+    o.steps.value = kSmokeSteps;
+  }
+}
+
+std::string describe_options(const TrainOptions& options,
+                             const std::map<std::string, std::string>& effective) {
   std::string text;
   std::string group;
   for_each_field(options, [&](const FieldInfo& info, const auto& field) {
-    const std::string value = to_text(field);
+    if (!info.belongs_to(options.task)) return;
+    const auto known = effective.find(info.key);
+    const std::string value = known != effective.end() ? known->second : to_text(field);
     if (group != info.group) {
       group = info.group;
       text += group + "\n";
     }
     std::string line = std::string("  ") + info.key;
-    line.resize(18, ' ');
+    line.resize(std::max<std::size_t>(21, line.size() + 1), ' ');
     text += line + (value.empty() ? "-" : value) + "\n";
   });
   return text;

@@ -12,8 +12,8 @@
 #include "model/causal_lm.h"
 #include "model/config.h"
 #include "model/generate.h"
+#include "train/adamw.h"
 #include "train/evaluate.h"
-#include "train/optimizer.h"
 #include "train/signals.h"
 
 namespace kda::train {

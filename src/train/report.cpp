@@ -39,18 +39,25 @@ std::string console_line(const StepRecord& r) {
     line += printf_text(" | gn %.2f", r.grad_norm) + z_text(r.grad_z);
   }
   line += printf_text(" | lr %.2e", r.lr);
+  if (r.moe_max_load) line += printf_text(" | load %.2f", *r.moe_max_load);
   line +=
       printf_text(" | %.0f ms", r.step_ms) + " | " + short_count(r.tokens_per_second) + " tok/s";
   line += " | rss " + short_bytes(static_cast<double>(r.resident_bytes));
+  if (r.device_bytes > 0) line += " | gpu " + short_bytes(static_cast<double>(r.device_bytes));
   line += printf_text(" | ep %.2f", r.epoch);
   line += " | eta " + short_duration(r.eta_seconds);
   return line;
 }
 
 std::string console_line(const EvalRecord& r) {
-  std::string line = step_of(r.step, r.total_steps) + printf_text(" | held-out loss %.4f", r.loss);
+  std::string line = step_of(r.step, r.total_steps);
+  if (r.mt_sentences > 0) {
+    line += printf_text(" | translated %.1f %%", 100 * r.success_rate) + " of " +
+            std::to_string(r.mt_sentences) + printf_text(", chrF %.1f", r.mean_chrf);
+  }
+  if (r.has_loss) line += printf_text(" | held-out loss %.4f", r.loss);
   if (r.bits_per_byte > 0) line += printf_text(" | %.4f bits/byte", r.bits_per_byte);
-  line += " | " + short_count(static_cast<double>(r.targets)) + " tokens";
+  if (r.has_loss) line += " | " + short_count(static_cast<double>(r.targets)) + " tokens";
   line +=
       r.best ? " | best so far"
              : printf_text(" | best %.4f", r.best_loss) + " at step " + std::to_string(r.best_step);
@@ -88,17 +95,30 @@ io::Json to_json(const StepRecord& r) {
     json["grad_norm"] = r.grad_norm;
     if (r.grad_z) json["grad_z"] = *r.grad_z;
   }
+  if (r.moe_max_load) json["moe_max_load"] = *r.moe_max_load;
   json["step_ms"] = r.step_ms;
   json["tok_per_s"] = r.tokens_per_second;
   json["rss_bytes"] = r.resident_bytes;
+  if (r.device_bytes > 0) json["gpu_bytes"] = r.device_bytes;
   return json;
 }
 
 io::Json to_json(const EvalRecord& r) {
-  return {{"kind", "eval"},         {"step", r.step},
-          {"heldout_loss", r.loss}, {"bits_per_byte", r.bits_per_byte},
-          {"targets", r.targets},   {"bytes", r.bytes},
-          {"best", r.best},         {"seconds", r.seconds}};
+  io::Json json = {{"kind", "eval"}, {"step", r.step}};
+  if (r.has_loss) {
+    json["heldout_loss"] = r.loss;
+    json["bits_per_byte"] = r.bits_per_byte;
+    json["targets"] = r.targets;
+    json["bytes"] = r.bytes;
+  }
+  if (r.mt_sentences > 0) {
+    json["mt_sentences"] = r.mt_sentences;
+    json["success_rate"] = r.success_rate;
+    json["mean_chrf"] = r.mean_chrf;
+  }
+  json["best"] = r.best;
+  json["seconds"] = r.seconds;
+  return json;
 }
 
 io::Json to_json(const SampleRecord& r) {
@@ -115,7 +135,8 @@ io::Json to_json(const SaveRecord& r) {
 }
 
 bool is_timing_key(std::string_view key) {
-  constexpr std::array<std::string_view, 4> kKeys{"step_ms", "tok_per_s", "rss_bytes", "seconds"};
+  constexpr std::array<std::string_view, 5> kKeys{"step_ms", "tok_per_s", "rss_bytes", "gpu_bytes",
+                                                  "seconds"};
   for (std::string_view k : kKeys) {
     if (k == key) return true;
   }

@@ -22,6 +22,8 @@ struct StepRecord {
   double grad_norm = 0;  ///< before clipping
   std::optional<double> grad_z;
   double lr = 0;
+  std::optional<double>
+      moe_max_load;  ///< tokens of the busiest expert over the mean, when looked at
   double epoch = 0;
   bool skipped = false;  ///< the weights were left alone, see `why_skipped`
   std::string why_skipped;
@@ -29,16 +31,22 @@ struct StepRecord {
   double step_ms = 0;
   double tokens_per_second = 0;
   std::int64_t resident_bytes = 0;
+  std::int64_t device_bytes = 0;  ///< GPU memory in use; 0 on the host
   double eta_seconds = 0;
 };
 
 struct EvalRecord {
   std::int64_t step = 0;
   std::int64_t total_steps = 0;
+  bool has_loss = true;      ///< false: there is no held-out text, only translations
   double loss = 0;           ///< mean cross entropy of the held-out targets, natural log
   double bits_per_byte = 0;  ///< sum of the cross entropies / ln 2 / UTF-8 bytes; 0 = unknown
   std::int64_t targets = 0;
   std::int64_t bytes = 0;
+  // Translations, in fine-tuning; 0 sentences: none were made.
+  std::int64_t mt_sentences = 0;
+  double success_rate = 0;
+  double mean_chrf = 0;
   bool best = false;
   double best_loss = 0;
   std::int64_t best_step = 0;

@@ -145,6 +145,7 @@ std::optional<BestCheckpoint> read_best(const fs::path& run) {
   try {
     best.step = reader.require_int("step", 0);
     best.heldout_loss = reader.require_number("heldout_loss");
+    if (reader.has("success_rate")) best.success_rate = reader.require_number("success_rate");
     reader.finish();
   } catch (const Error& error) {
     fail_folder(path.string() + ": " + error.what());
@@ -153,7 +154,9 @@ std::optional<BestCheckpoint> read_best(const fs::path& run) {
 }
 
 void write_best(const fs::path& run, const BestCheckpoint& best) {
-  io::write_json_file(run / kBestName, {{"step", best.step}, {"heldout_loss", best.heldout_loss}});
+  io::Json json = {{"step", best.step}, {"heldout_loss", best.heldout_loss}};
+  if (best.success_rate) json["success_rate"] = *best.success_rate;
+  io::write_json_file(run / kBestName, json);
 }
 
 void clear_best(const fs::path& run) {

@@ -55,6 +55,7 @@ std::optional<CheckpointFolder> last_checkpoint(
 struct BestCheckpoint {
   std::int64_t step = 0;
   double heldout_loss = 0;
+  std::optional<double> success_rate;  ///< of translations, in fine-tuning
 };
 std::optional<BestCheckpoint> read_best(const std::filesystem::path& run);
 void write_best(const std::filesystem::path& run, const BestCheckpoint& best);

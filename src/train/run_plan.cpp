@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <system_error>
 #include <utility>
 
@@ -11,7 +12,6 @@
 #include "io/escape.h"
 #include "io/sha256.h"
 #include "kda/error.h"
-#include "kda/version.h"
 #include "model/cost.h"
 #include "train/process_memory.h"
 #include "train/units.h"
@@ -58,6 +58,29 @@ std::optional<CheckpointFolder> find_resume(const fs::path& run, const TrainRequ
                   " (--auto-resume starts a new run when there is none)");
   }
   return last;
+}
+
+/// What a launcher and a saved run say about processes must be what this program does.
+void check_world(const std::optional<TrainerFile>& saved) {
+  const std::int64_t now = world_size_of_environment();
+  if (saved && saved->world_size != now) {
+    refuse_resume("--resume: the run was trained by " + std::to_string(saved->world_size) +
+                  (saved->world_size == 1 ? " process" : " processes") + ", WORLD_SIZE is " +
+                  std::to_string(now) +
+                  ": the order of the data depends on it; continue with the same number");
+  }
+  if (now != 1) {
+    throw Error(ErrorCode::kUnsupported, "WORLD_SIZE: this program trains in one process, got " +
+                                             std::to_string(now) +
+                                             "; start one (unset WORLD_SIZE)");
+  }
+}
+
+void check_task(const TrainerFile& saved, const TrainOptions& asked) {
+  if (saved.options.task == asked.task) return;
+  refuse_resume(std::string("--resume: the run was made by `kda ") + name_of(saved.options.task) +
+                "`, this is `kda " + name_of(asked.task) +
+                "`: continue it with its own verb, or start from its weights with --init-from");
 }
 
 text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
@@ -132,13 +155,21 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
     if (given.contains("preset"))
       refuse_resume("--preset and --model-config exclude each other: give one");
     config = model::load_config(o.model_config);
-  } else if (!o.init_from.empty() && !given.contains("preset")) {
+  } else if (!o.init_from.empty() && (o.task == Task::kSft || !given.contains("preset"))) {
     config = model::load_config((resolve_checkpoint(o.init_from).path / "config.json").string());
   } else {
-    config = model::KDAConfig::preset(o.preset);
+    // The name that the 0.5b recipe is known by.
+    config = model::KDAConfig::preset(o.preset == "0.5b" ? "k3-0.5b" : o.preset);
     config.vocab_size = tokenizer.vocab_size;
   }
   config = with_changes(config, o.set);
+  if (!o.attnres.empty()) {
+    for (const auto mode :
+         {model::AttnResMode::kOff, model::AttnResMode::kBlock, model::AttnResMode::kFull}) {
+      if (o.attnres == model::name_of(mode)) config.attn_res.mode = mode;
+    }
+    config.attn_res.block_size = o.attnres_block_size;
+  }
   config.bos_id = tokenizer.bos_id;
   config.eos_id = tokenizer.eos_id;
   config.pad_id = tokenizer.pad_id;
@@ -163,61 +194,83 @@ void check_init_from(const RunPlan& plan) {
   }
 }
 
-void settle_budget(RunPlan& plan) {
-  TrainOptions& o = plan.options;
-  // In doubles, which do not overflow: what follows counts in 64-bit integers.
-  const double per_step = static_cast<double>(o.batch) * static_cast<double>(o.seq_len) *
-                          static_cast<double>(o.grad_accum);
-  double steps = static_cast<double>(o.steps.value);
+Schedule schedule_of(const TrainOptions& o, std::int64_t total_steps) {
+  Schedule schedule;
+  schedule.base_lr = o.lr;
+  schedule.warmup_steps = o.warmup.value;
+  schedule.total_steps = total_steps;
+  schedule.floor_ratio = o.lr_floor;
+  schedule.kind = schedule_from(o.schedule);
+  schedule.decay_steps = schedule.kind == ScheduleKind::kWsd ? o.decay.value : 0;
+  return schedule;
+}
+
+/// Steps that the budget of some options comes to, in double, which does not overflow.
+double steps_of_budget(const TrainOptions& o, const TrainingData& data, double per_step) {
   if (o.max_tokens.value > 0) {
-    steps = std::ceil(static_cast<double>(o.max_tokens.value) / per_step);
+    return std::ceil(static_cast<double>(o.max_tokens.value) / per_step);
   }
   if (o.epochs.value > 0) {
-    steps = std::ceil(static_cast<double>(o.epochs.value) *
-                      static_cast<double>(plan.data.train->num_tokens()) / per_step);
+    return std::ceil(data.micro_batches(o, o.epochs.value) / static_cast<double>(o.grad_accum));
   }
-  if (!(per_step * steps <= kMaxRunTokens)) {
+  return static_cast<double>(o.steps.value);
+}
+
+void check_progress(const RunPlan& plan) {
+  const TrainerState& state = plan.resumed->state;
+  const std::int64_t stop = plan.options.stop_after.value;
+  if (state.step >= plan.total_steps) {
+    refuse_resume("--resume: the run has done " + std::to_string(state.step) + " of " +
+                  std::to_string(plan.total_steps) +
+                  " steps: nothing is left to do (give a larger --steps or --max-tokens to go on)");
+  }
+  if (stop > 0 && state.step >= stop) {
+    refuse_resume("--stop-after: the run has done " + std::to_string(state.step) +
+                  " steps, expected a later one, got " + std::to_string(stop));
+  }
+}
+
+void settle_budget(RunPlan& plan) {
+  TrainOptions& o = plan.options;
+  const double nominal = static_cast<double>(o.batch) * static_cast<double>(o.seq_len) *
+                         static_cast<double>(o.grad_accum);
+  double per_step = nominal;
+  if (nominal <= kMaxRunTokens) {
+    per_step = plan.data.tokens_per_micro_batch(o) * static_cast<double>(o.grad_accum);
+  }
+  const double steps = steps_of_budget(o, plan.data, per_step);
+  if (!(nominal * steps <= kMaxRunTokens)) {
     char text[160];
     std::snprintf(
         text, sizeof text,
         "budget: expected at most %.3g tokens in the whole run, got %.3g steps of batch x "
         "seq-len x grad-accum = %.3g tokens",
-        kMaxRunTokens, steps, per_step);
+        kMaxRunTokens, steps, nominal);
     refuse_resume(text);
   }
-  plan.tokens_per_step = o.batch * o.seq_len * o.grad_accum;
+  plan.tokens_per_step = std::max<std::int64_t>(1, std::llround(per_step));
   plan.total_steps = static_cast<std::int64_t>(steps);
   if (o.warmup.value < 0) {
     o.warmup.value = std::min(kDefaultWarmup, std::max<std::int64_t>(1, plan.total_steps / 10));
   }
-  plan.schedule = {o.lr, o.warmup.value, plan.total_steps, o.lr_floor};
+  if (o.decay.value < 0 && o.schedule == "wsd") {
+    o.decay.value = std::min(plan.total_steps - o.warmup.value,
+                             std::max<std::int64_t>(1, plan.total_steps / 10));
+  }
+  plan.schedule = schedule_of(o, plan.total_steps);
   plan.schedule.check();
-  if (plan.resumed && plan.resumed->state.step >= plan.total_steps) {
-    refuse_resume("--resume: the run has done " + std::to_string(plan.resumed->state.step) +
-                  " of " + std::to_string(plan.total_steps) +
-                  " steps: nothing is left to do (give a larger --steps or --max-tokens to go on)");
-  }
-  if (plan.resumed && o.stop_after.value > 0 && plan.resumed->state.step >= o.stop_after.value) {
-    refuse_resume("--stop-after: the run has done " + std::to_string(plan.resumed->state.step) +
-                  " steps, expected a later one, got " + std::to_string(o.stop_after.value));
-  }
-}
-
-constexpr const char* kMemoryAdvice =
-    "use a smaller --batch with a larger --grad-accum, or --recompute";
-
-model::MemoryEstimate memory_of(const RunPlan& plan) {
-  const TrainOptions& o = plan.options;
-  model::TrainingShape shape;
-  shape.tokens_per_micro_batch = o.batch * o.seq_len;
-  shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  shape.recompute_blocks = o.recompute;
-  return model::estimate_training_memory(plan.model, shape);
+  if (!plan.resumed) return;
+  check_progress(plan);
+  const TrainOptions& was = plan.resumed->options;
+  Schedule before =
+      schedule_of(was, static_cast<std::int64_t>(steps_of_budget(was, plan.data, per_step)));
+  before.anchor = plan.resumed->state.lr_anchor;
+  plan.schedule = continued_schedule(before, plan.schedule, plan.resumed->state.step);
 }
 
 void check_memory(const RunPlan& plan) {
   const std::int64_t wanted = memory_of(plan).total_bytes();
-  const std::int64_t available = available_bytes();
+  const std::int64_t available = available_on(plan);
   if (available <= 0 || wanted <= kHopeless * available) return;
   throw Error(ErrorCode::kInvalidArgument,
               "--batch: expected a run that fits into memory, got one of about " +
@@ -245,12 +298,34 @@ class NewFolder {
   bool keep_ = false;
 };
 
-std::string mib(std::int64_t bytes) { return short_bytes(static_cast<double>(bytes)); }
-
 }  // namespace
 
-Position RunPlan::position(std::int64_t step) const {
-  return {step, step * tokens_per_step, static_cast<std::int64_t>(data.train->num_tokens())};
+Position RunPlan::position(std::int64_t step, std::int64_t tokens) const {
+  return {step, tokens, data.num_tokens()};
+}
+
+std::int64_t world_size_of_environment() {
+  const char* text = std::getenv("WORLD_SIZE");
+  if (text == nullptr || *text == 0) return 1;
+  std::int64_t value = 0;
+  parse_text(text, "WORLD_SIZE", value);
+  if (value < 1) {
+    refuse_resume("WORLD_SIZE: expected a number of processes, got " + std::to_string(value));
+  }
+  return value;
+}
+
+model::MemoryEstimate memory_of(const RunPlan& plan) {
+  const TrainOptions& o = plan.options;
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = o.batch * o.seq_len;
+  shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  shape.recompute_blocks = o.recompute;
+  return model::estimate_training_memory(plan.model, shape);
+}
+
+std::int64_t available_on(const RunPlan& plan) {
+  return plan.device.device.is_cpu() ? available_bytes() : device_memory(plan.device.device).free;
 }
 
 RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
@@ -264,13 +339,22 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   std::optional<TrainerFile> saved;
   if (from) {
     saved = read_trainer_file(from->path);
+    check_task(*saved, request.options);
     options = merge_for_resume(saved->options, request.options, request.given_keys);
     options.out = request.options.out;  // the folder may have been moved or renamed
+  } else {
+    std::set<std::string> settled = request.given_keys;
+    settled.insert(request.file_keys.begin(), request.file_keys.end());
+    apply_preset_defaults(options, settled);
   }
+  check_world(saved);
   // A packed folder brings its tokenizer.
   if (const fs::path packed = fs::path(options.data) / "tokenizer.model";
       options.tokenizer.empty() && !options.data.empty() && fs::exists(packed)) {
     options.tokenizer = packed.string();
+  }
+  if (options.tokenizer.empty() && !options.init_from.empty() && !from) {
+    options.tokenizer = (resolve_checkpoint(options.init_from).path / "tokenizer.model").string();
   }
   check_options(options);
   NewFolder folder(run);
@@ -282,6 +366,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   if (!plan.lock) plan.lock = std::make_unique<RunLock>(run);
   remove_leftovers(run);
 
+  plan.device = choose_device(options.device);  // before anything else of torch
   binding::set_num_threads(static_cast<int>(options.threads));
   plan.options = std::move(options);
   plan.run = run;
@@ -291,19 +376,12 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   check_init_from(plan);
   plan.model = model_config(plan, request.given_keys);
 
-  const fs::path data = plan.options.data;
-  fs::path cache = plan.options.cache;
-  if (cache.empty()) cache = (fs::is_directory(data) ? data : data.parent_path()) / "cache";
-  plan.data =
-      prepare_data(find_data(data), {cache, plan.options.heldout_share}, *plan.tokenizer, reporter);
-  if (plan.resumed) {
-    const std::string fingerprint = io::to_hex(plan.data.train->fingerprint());
-    if (fingerprint != plan.resumed->dataset) {
-      refuse_resume(
-          "--data: the run was started with data " + short_hash(plan.resumed->dataset) + ", " +
-          data.string() + " is " + short_hash(fingerprint) +
-          "; a resumed run needs the same text (use --init-from to go on with other text)");
-    }
+  plan.translations = find_translation_sets(plan.options);
+  plan.data = TrainingData::prepare(plan.options, *plan.tokenizer, reporter);
+  if (plan.resumed && plan.data.fingerprint() != plan.resumed->dataset) {
+    refuse_resume("--data: the run was started with data " + short_hash(plan.resumed->dataset) +
+                  ", " + plan.options.data + " is " + short_hash(plan.data.fingerprint()) +
+                  "; a resumed run needs the same text (use --init-from to go on with other text)");
   }
   settle_budget(plan);
   check_memory(plan);
@@ -322,124 +400,6 @@ void clear_run(const fs::path& run) {
     throw Error(ErrorCode::kIo,
                 "--overwrite: cannot clear " + run.string() + ": " + error.code().message());
   }
-}
-
-void write_run_config(const RunPlan& plan) {
-  const io::Json json = {
-      {"format", "kda-run"},
-      {"version", 1},
-      {"kda", kda::version()},
-      {"train", io::parse_json(options_to_json(plan.options), "options")},
-      {"model", io::parse_json(plan.model.to_json(), "model config")},
-      {"tokenizer",
-       {{"sha256", io::to_hex(plan.tokenizer->info().sha256)},
-        {"vocab_size", plan.tokenizer->vocab_size()}}},
-      {"data",
-       {{"fingerprint", io::to_hex(plan.data.train->fingerprint())},
-        {"documents", plan.data.train->num_documents()},
-        {"tokens", plan.data.train->num_tokens()},
-        {"text_bytes", plan.data.train->text_bytes()},
-        {"heldout_tokens", plan.data.heldout ? plan.data.heldout->num_tokens() : 0}}},
-      {"derived",
-       {{"parameters", model::count_parameters(plan.model).total()},
-        {"total_steps", plan.total_steps},
-        {"tokens_per_step", plan.tokens_per_step},
-        {"total_tokens", plan.total_steps * plan.tokens_per_step}}},
-  };
-  io::write_json_file(plan.run / "config.json", json);
-}
-
-void report_plan(const RunPlan& plan, Reporter& reporter) {
-  const TrainOptions& o = plan.options;
-  reporter.heading("configuration");
-  reporter.note(describe_options(o));
-
-  const model::ParameterCount count = model::count_parameters(plan.model);
-  const auto number = [](auto value) { return short_count(static_cast<double>(value)); };
-  const model::KDAConfig& m = plan.model;
-  reporter.heading("run");
-  reporter.note(
-      "model      " + number(count.total()) + " parameters (embedding " + number(count.embedding) +
-      ", attention " + number(count.attention) + ", feed-forward " + number(count.feed_forward) +
-      "); " + std::to_string(m.num_layers) + " layers, width " + std::to_string(m.hidden_size) +
-      ", " + std::to_string(m.num_heads) + " heads, K=" + std::to_string(m.head_k_dim) +
-      " V=" + std::to_string(m.head_v_dim) + ", vocabulary " + std::to_string(m.vocab_size));
-  const text::TokenDataset& train = *plan.data.train;
-  std::string data = "data       " + number(train.num_tokens()) + " tokens in " +
-                     number(train.num_documents()) + " documents (" +
-                     mib(static_cast<std::int64_t>(train.text_bytes())) + " of text), held-out ";
-  data += plan.data.heldout ? number(plan.data.heldout->num_tokens()) + " tokens" : "none";
-  reporter.note(data);
-  const double epochs = static_cast<double>(plan.total_steps * plan.tokens_per_step) /
-                        static_cast<double>(train.num_tokens());
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "budget     %lld steps x %s tokens = %s tokens, %.2f epochs, %.2f tokens/parameter",
-                static_cast<long long>(plan.total_steps), number(plan.tokens_per_step).c_str(),
-                number(plan.total_steps * plan.tokens_per_step).c_str(), epochs,
-                static_cast<double>(plan.total_steps * plan.tokens_per_step) /
-                    static_cast<double>(count.total()));
-  reporter.note(text);
-  reporter.note("threads    " + std::to_string(binding::num_threads()) + ", operator backend " +
-                o.backend + ", " + o.dtype + " activations, fp32 weights, seed " +
-                std::to_string(o.seed));
-
-  const model::MemoryEstimate memory = memory_of(plan);
-  const std::int64_t now = resident_bytes();
-  const std::int64_t available = available_bytes();
-  reporter.note("memory     about " + mib(memory.total_bytes() + now) + ": program " + mib(now) +
-                ", weights " + mib(memory.parameters_bytes) + ", gradients " +
-                mib(memory.gradients_bytes) + ", optimizer " + mib(memory.optimizer_bytes) +
-                ", activations " + mib(memory.activations_bytes) + ", scratch " +
-                mib(memory.scratch_bytes) + "; available " + mib(available));
-  if (available > 0 && memory.total_bytes() > available) {
-    reporter.warn(std::string("the run may not fit into memory: ") + kMemoryAdvice);
-  }
-  const std::int64_t checkpoint = estimated_checkpoint_bytes(count.total(), false);
-  const std::int64_t disk = checkpoint * (o.keep_last + 2);
-  std::error_code status;
-  const fs::space_info space = fs::space(plan.run, status);
-  std::string line = "disk       checkpoints of " + mib(checkpoint) + ", up to " + mib(disk) +
-                     " in " + plan.run.string();
-  if (!status) line += "; free " + mib(static_cast<std::int64_t>(space.available));
-  reporter.note(line);
-  if (!status && static_cast<std::int64_t>(space.available) < disk) {
-    reporter.warn("the disk may be too small for the checkpoints of this run");
-  }
-  if (plan.resumed_from) {
-    const TrainerState& s = plan.resumed->state;
-    std::string from =
-        "resumed    " + plan.resumed_from->path.string() + ": step " + std::to_string(s.step);
-    if (s.window.micro > 0) from += " + " + std::to_string(s.window.micro) + " micro-batches";
-    from += ", " + number(s.tokens) + " tokens read";
-    if (s.has_best) {
-      std::snprintf(text, sizeof text, ", best held-out loss %.4f at step %lld", s.best_loss,
-                    static_cast<long long>(s.best_step));
-      from += text;
-    }
-    reporter.note(from);
-    const TrainOptions& was = plan.resumed->options;
-    if (was.steps != o.steps || was.max_tokens != o.max_tokens || was.epochs != o.epochs) {
-      reporter.note("           the budget changed: the learning rate follows the new length");
-    }
-  }
-}
-
-std::string preview(const text::PackedBatch& batch, const text::Tokenizer& tokenizer) {
-  constexpr std::size_t kSequences = 3;
-  constexpr std::size_t kBytesShown = 96;
-  std::string lines;
-  for (std::size_t n = 0; n + 1 < batch.cu_seqlens.size() && n < kSequences; ++n) {
-    const auto begin = batch.inputs.begin() + batch.cu_seqlens[n];
-    const auto end = batch.inputs.begin() + batch.cu_seqlens[n + 1];
-    std::vector<std::int32_t> ids;
-    for (auto it = begin; it != end; ++it)
-      ids.push_back(static_cast<std::int32_t>(*it));
-    char head[48];
-    std::snprintf(head, sizeof head, "  %5zu tokens  ", ids.size());
-    lines += head + io::escaped(tokenizer.decode(ids), kBytesShown) + "\n";
-  }
-  return lines;
 }
 
 }  // namespace kda::train

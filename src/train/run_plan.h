@@ -8,16 +8,21 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "model/config.h"
+#include "model/cost.h"
 #include "text/packing.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
-#include "train/dataset.h"
+#include "train/device.h"
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_folder.h"
 #include "train/schedule.h"
+#include "train/training_data.h"
+#include "train/translation_probe.h"
+#include "train/units.h"
 
 namespace kda::train {
 
@@ -30,6 +35,7 @@ enum class ResumeMode : std::uint8_t {
 struct TrainRequest {
   TrainOptions options;
   std::set<std::string> given_keys;  ///< fields that the user named; the others are defaults
+  std::set<std::string> file_keys;   ///< fields of a --config file
   ResumeMode resume = ResumeMode::kNo;
   bool overwrite = false;  ///< with kNo: replace the run that the folder holds
 };
@@ -41,14 +47,19 @@ struct RunPlan {
   std::optional<CheckpointFolder> resumed_from;
   std::optional<TrainerFile> resumed;
   std::optional<text::Tokenizer> tokenizer;  ///< always set
-  PreparedData data;
+  TrainingData data;
+  std::vector<TranslationSet> translations;  ///< made at every evaluation; may be empty
   model::KDAConfig model;
-  CosineSchedule schedule;
+  DeviceChoice device;
+  Schedule schedule;
   std::int64_t total_steps = 0;
-  std::int64_t tokens_per_step = 0;
+  std::int64_t tokens_per_step = 0;  ///< fine-tuning: on average, since batches are not full
 
-  Position position(std::int64_t step) const;
+  Position position(std::int64_t step, std::int64_t tokens) const;
 };
+
+/// Processes that train together, as launchers say it (WORLD_SIZE); 1 when nobody says.
+std::int64_t world_size_of_environment();
 
 /// Reads, checks and tokenizes; creates and locks the run folder and removes what killed processes
 /// left in it.
@@ -57,6 +68,14 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter);
 /// Removes what an earlier run left in the folder: checkpoints, metrics, plot, best. Other files
 /// stay.
 void clear_run(const std::filesystem::path& run);
+
+/// Bytes that training will take, by formula, and what its device has for it.
+model::MemoryEstimate memory_of(const RunPlan& plan);
+std::int64_t available_on(const RunPlan& plan);
+
+/// What to do about a run that does not fit.
+inline constexpr const char* kMemoryAdvice =
+    "use a smaller --batch with a larger --grad-accum, or --recompute";
 
 /// RUN/config.json: options, model, data, derived numbers.
 void write_run_config(const RunPlan& plan);

@@ -2,112 +2,54 @@
 
 #include <ATen/Context.h>
 
-#include <chrono>
-#include <cmath>
+#include <algorithm>
 #include <limits>
-#include <memory>
-#include <optional>
 #include <utility>
 
-#include "io/jsonl_log.h"
-#include "io/sha256.h"
 #include "kda/error.h"
-#include "model/causal_lm.h"
-#include "model/generate.h"
 #include "model/weights.h"
 #include "train/evaluate.h"
-#include "train/loss_plot.h"
-#include "train/optimizer.h"
 #include "train/process_memory.h"
-#include "train/sample_text.h"
 #include "train/signals.h"
+#include "train/train_run.h"
 
 namespace kda::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string number_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return to_text(value);
-}
-
-class TrainRun {
- public:
-  TrainRun(RunPlan plan, Reporter& reporter, const TrainHooks& hooks);
-  TrainOutcome run();
-
- private:
-  bool run_window();
-  void run_micro_batch();
-  void finish_window(Clock::time_point start);
-  void reject_window(const std::string& fault);
-  void apply_update(StepRecord& record);
-  bool run_events();
-  void run_evaluation();
-  bool run_samples();
-  void save();
-  void poison_gradient();
-  std::string good_checkpoint() const;
-  void restore_best();
-  void settle_outcome();
-  text::PackedBatch next_batch();
-  std::int64_t reference_tokens() const { return options_.batch * options_.seq_len; }
-
-  RunPlan plan_;
-  const TrainOptions& options_;
-  Reporter& reporter_;
-  const TrainHooks& hooks_;
-  model::CausalLM model_;
-  AdamW optimizer_;
-  text::PackedStream stream_;
-  std::optional<text::PackedBatch> fixed_batch_;  ///< --overfit-batch
-  TrainerState state_;
-  std::unique_ptr<io::JsonlLog> metrics_;
-  std::optional<RunPoint> saved_point_;
-  bool new_best_ = false;
-  Clock::time_point loop_start_;
-  std::int64_t steps_here_ = 0;
-  double elapsed_before_ = 0;
-  TrainOutcome outcome_;
-};
-
-model::ModelOptions model_options(const TrainOptions& o) {
+model::ModelOptions model_options(const RunPlan& plan) {
+  const TrainOptions& o = plan.options;
   model::ModelOptions options;
   options.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  options.device = plan.device.device;
   options.backend = o.backend;
   options.seed = static_cast<std::uint64_t>(o.seed);
   return options;
 }
 
-text::PackingOptions packing_options(const RunPlan& plan) {
-  text::PackingOptions options;
-  options.seq_len = plan.options.seq_len;
-  options.rows = plan.options.batch;
-  options.seed = static_cast<std::uint64_t>(plan.options.seed);
-  return options;
+OptimizerOptions optimizer_options(const TrainOptions& o) {
+  return {o.optimizer, o.beta1, o.beta2, o.eps, o.weight_decay, o.momentum};
 }
+
+}  // namespace
 
 TrainRun::TrainRun(RunPlan plan, Reporter& reporter, const TrainHooks& hooks)
     : plan_(std::move(plan)),
       options_(plan_.options),
       reporter_(reporter),
       hooks_(hooks),
-      model_(plan_.model, model_options(options_)),
-      optimizer_(model_.parameters(),
-                 {options_.beta1, options_.beta2, options_.eps, options_.weight_decay}),
-      stream_(plan_.data.train, packing_options(plan_)) {
+      model_(plan_.model, model_options(plan_)),
+      optimizer_(make_optimizer(model_.parameters(), optimizer_options(options_))),
+      stream_(plan_.data.stream(options_)),
+      profiler_(options_.profile, plan_.device.device) {
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   generator.set_current_seed(static_cast<std::uint64_t>(options_.seed));
+  if (options_.optimizer == "muon" && options_.qk_clip > 0 && plan_.model.num_mla_layers() > 0) {
+    qk_clip_.emplace(plan_.model, model_.parameters(), options_.qk_clip);
+  }
   if (options_.overfit_batch) fixed_batch_ = stream_.next();
   state_.cursor = stream_.cursor();
   if (plan_.resumed) {
-    restore_tensors(plan_.resumed_from->path, *plan_.resumed, model_, optimizer_);
+    restore_tensors(plan_.resumed_from->path, *plan_.resumed, model_, *optimizer_);
     state_ = plan_.resumed->state;
     if (!options_.overfit_batch) stream_.restore(state_.cursor);
     saved_point_ = state_.point();
@@ -119,23 +61,12 @@ TrainRun::TrainRun(RunPlan plan, Reporter& reporter, const TrainHooks& hooks)
     model::load_weights(model_, (from.path / "model.safetensors").string());
     reporter_.note("weights    from " + from.path.string());
   }
+  reporter_.note("optimizer  " + optimizer_->description());
+  state_.lr_anchor = plan_.schedule.anchor;
+  window_cursor_ = state_.cursor;
   metrics_ = std::make_unique<io::JsonlLog>(plan_.run / "metrics.jsonl", state_.step);
   if (plan_.resumed) {
     metrics_->append({{"kind", "resume"}, {"step", state_.step}, {"micro", state_.window.micro}});
-  }
-}
-
-/// best.json may speak of steps that are about to run again, or of a folder that is gone.
-void TrainRun::restore_best() {
-  const std::filesystem::path folder = plan_.run / folder_name({state_.best_step, 0});
-  if (state_.has_best && !std::filesystem::exists(folder)) {
-    reporter_.warn("the best checkpoint " + folder.string() + " is gone: the best starts anew");
-    state_.has_best = false;
-  }
-  if (state_.has_best) {
-    write_best(plan_.run, {state_.best_step, state_.best_loss});
-  } else {
-    clear_best(plan_.run);
   }
 }
 
@@ -166,32 +97,72 @@ void TrainRun::reject_window(const std::string& fault) {
 }
 
 void TrainRun::run_micro_batch() {
-  const text::PackedBatch batch = next_batch();
+  text::PackedBatch batch = next_batch();
   state_.tokens += batch.rows * batch.seq_len;
+  state_.window.tokens += batch.rows * batch.seq_len;
   ++state_.window.micro;
   // A rejected window still reads its share of the data: the rest of the run keeps its places.
   if (!state_.window.fault.empty() || batch.num_targets == 0) return;
 
   const BatchTensors tensors = to_tensors(batch);
+  profiler_.end_stage(Stage::kData);
   model::ForwardOptions forward;
   forward.recompute_blocks = options_.recompute;
+  std::vector<model::LargestLogits> largest;
+  if (qk_clip_) forward.largest_logits = &largest;
   const model::LossOutput loss = model_.loss(tensors.packed, tensors.targets, forward);
-  const double loss_sum = loss.loss_sum.item<double>();
-  if (!std::isfinite(loss_sum)) {
-    std::string fault = "loss is " + number_text(loss_sum);
-    const std::string layer = model_.first_nonfinite(tensors.packed);
-    if (!layer.empty()) fault += "; first bad activation: " + layer;
-    const std::string weight = first_nonfinite_parameter(optimizer_.parameters());
-    if (!weight.empty()) fault += "; first bad weight: " + weight;
-    optimizer_.clear_gradients();
-    reject_window(fault);
-    return;
+  if (qk_clip_) qk_clip_->observe(largest);
+  profiler_.end_stage(Stage::kForward);
+  state_.window.add(loss, reference_tokens());
+  profiler_.end_stage(Stage::kBackward);
+  unsettled_batches_.push_back(std::move(batch));
+  // On the host a loss is there as soon as it is made; a GPU is asked once per step.
+  if (plan_.device.device.is_cpu()) settle_window();
+}
+
+/// Reads the losses of the open window and rejects it when one is not finite.
+void TrainRun::settle_window() {
+  const std::vector<text::PackedBatch> batches = std::exchange(unsettled_batches_, {});
+  const std::optional<std::size_t> bad = state_.window.settle();
+  if (!bad) return;
+  std::string fault = "loss is not finite";
+  const std::string layer = model_.first_nonfinite(to_tensors(batches[*bad]).packed);
+  if (!layer.empty()) fault += "; first bad activation: " + layer;
+  const std::string weight = first_nonfinite_parameter(optimizer_->parameters());
+  if (!weight.empty()) fault += "; first bad weight: " + weight;
+  optimizer_->clear_gradients();
+  reject_window(fault);
+}
+
+/// Makes an open window fit to be saved. Its gradients are part of a checkpoint; what routers and
+/// attention heads did in it is not, so where that matters the run goes back to where the window
+/// began.
+void TrainRun::close_window() {
+  if (plan_.model.moe.enabled() || qk_clip_) {
+    rewind_window();
+  } else {
+    settle_window();
   }
-  state_.window.add(loss, loss_sum, reference_tokens());
+}
+
+/// Takes an open window back to its beginning, as if its micro-batches had not been read.
+void TrainRun::rewind_window() {
+  state_.tokens -= state_.window.tokens;
+  state_.window = {};
+  state_.cursor = window_cursor_;
+  unsettled_batches_.clear();
+  forget_window();
+  optimizer_->clear_gradients();
+}
+
+/// What layers remember of a window beside gradients.
+void TrainRun::forget_window() {
+  model_.discard_routing();
+  if (qk_clip_) qk_clip_->discard();
 }
 
 void TrainRun::poison_gradient() {
-  const auto& parameters = optimizer_.parameters();
+  const auto& parameters = optimizer_->parameters();
   const std::string layer = "layers." + std::to_string(plan_.model.num_layers / 2) + ".";
   for (const model::Parameter& p : parameters) {
     if (p.name.find(layer) == std::string::npos || !p.tensor.grad().defined()) continue;
@@ -203,11 +174,11 @@ void TrainRun::poison_gradient() {
 /// The update of a complete window; leaves `record` with what it looked like.
 void TrainRun::apply_update(StepRecord& record) {
   if (options_.poison_step.value == state_.step + 1) poison_gradient();
-  const GradientStats gradients = optimizer_.gradient_stats();
+  const GradientStats gradients = optimizer_->gradient_stats();
   if (state_.window.fault.empty() && gradients.num_nonfinite > 0) {
     reject_window("gradient of " + gradients.nearest_nonfinite + " is not finite (" +
                   std::to_string(gradients.num_nonfinite) + " of " +
-                  std::to_string(optimizer_.parameters().size()) +
+                  std::to_string(optimizer_->parameters().size()) +
                   " parameters; this one is nearest to the loss)");
   }
   if (!state_.window.fault.empty()) {
@@ -215,12 +186,14 @@ void TrainRun::apply_update(StepRecord& record) {
     record.skipped = true;
     record.why_skipped = state_.window.fault + " (skip " + std::to_string(state_.skipped) + " of " +
                          std::to_string(options_.on_nonfinite.skips_allowed) + ")";
+    forget_window();
     return;
   }
   if (state_.window.targets == 0) {
     ++state_.empty_windows;
     record.skipped = true;
     record.why_skipped = "no target in the whole step";
+    forget_window();
     return;
   }
   const double to_mean = state_.window.gradient_scale(reference_tokens());
@@ -230,42 +203,70 @@ void TrainRun::apply_update(StepRecord& record) {
   record.grad_z = state_.grad_stats.z_score(record.grad_norm);
   state_.loss_stats.push(record.loss);
   state_.grad_stats.push(record.grad_norm);
-  optimizer_.step(record.lr, to_mean * clip_scale(record.grad_norm, options_.clip));
-  state_.updates = optimizer_.updates();
+  optimizer_->step(record.lr, to_mean * clip_scale(record.grad_norm, options_.clip));
+  if (qk_clip_) qk_clip_->apply();
+  model_.update_routing();
+  state_.updates = optimizer_->updates();
+}
+
+/// Of all layers with experts: tokens of the busiest one over the mean; nothing without experts.
+std::optional<double> TrainRun::largest_expert_load() const {
+  std::optional<double> largest;
+  for (const model::RoutingLoad& load : model_.routing_loads())
+    largest = std::max(largest.value_or(0), load.max_load);
+  return largest;
 }
 
 void TrainRun::finish_window(Clock::time_point start) {
+  settle_window();
   StepRecord record;
   record.lr = plan_.schedule.lr_at(state_.step);
+  const std::int64_t window_tokens = state_.window.tokens;
+  const Position before = plan_.position(state_.step, state_.tokens - window_tokens);
+  const Position now = plan_.position(state_.step + 1, state_.tokens);
+  const bool is_due_now =
+      is_due(options_.log_every, before, now) || state_.step + 1 == plan_.total_steps;
+  if (is_due_now) record.moe_max_load = largest_expert_load();
   apply_update(record);
-  optimizer_.clear_gradients();
+  optimizer_->clear_gradients();
   state_.window = {};
+  window_cursor_ = state_.cursor;
   ++state_.step;
   ++steps_here_;
+  tokens_here_ += window_tokens;
+  last_window_tokens_ = window_tokens;
+  profiler_.end_stage(Stage::kOptimizer);
 
   record.step = state_.step;
   record.total_steps = plan_.total_steps;
   record.tokens = state_.tokens;
-  record.total_tokens = plan_.total_steps * plan_.tokens_per_step;
+  record.total_tokens = std::max(
+      state_.tokens, state_.tokens + (plan_.total_steps - state_.step) * plan_.tokens_per_step);
   record.loss_ema = state_.loss_stats.ema();
-  record.epoch =
-      static_cast<double>(state_.tokens) / static_cast<double>(plan_.data.train->num_tokens());
+  record.epoch = static_cast<double>(state_.tokens) / static_cast<double>(plan_.data.num_tokens());
   const double seconds = seconds_since(start);
   record.step_ms = seconds * 1e3;
-  record.tokens_per_second = static_cast<double>(plan_.tokens_per_step) / seconds;
+  record.tokens_per_second = static_cast<double>(window_tokens) / seconds;
   record.resident_bytes = resident_bytes();
   record.eta_seconds = seconds_since(loop_start_) / static_cast<double>(steps_here_) *
                        static_cast<double>(plan_.total_steps - state_.step);
+  const bool is_shown = is_due_now || steps_here_ == 1 || record.skipped;
+  if (is_shown && !plan_.device.device.is_cpu()) {
+    const DeviceMemory memory = device_memory(plan_.device.device);
+    record.device_bytes = memory.total - memory.free;
+    outcome_.peak_device_bytes = std::max(outcome_.peak_device_bytes, record.device_bytes);
+  }
   metrics_->append(to_json(record));
-  const Position before = plan_.position(state_.step - 1);
-  const Position now = plan_.position(state_.step);
-  reporter_.step(record, is_due(options_.log_every, before, now) || steps_here_ == 1 ||
-                             state_.step == plan_.total_steps || record.skipped);
+  reporter_.step(record, is_shown);
+  if (const auto report = profiler_.end_step(window_tokens)) {
+    reporter_.note("profile of " + std::to_string(report->steps) + " steps\n" + report->text());
+  }
 }
 
 /// One optimizer step; false when a stop request cut it short.
 bool TrainRun::run_window() {
   const Clock::time_point start = Clock::now();
+  profiler_.begin_step();
   while (state_.window.micro < options_.grad_accum) {
     run_micro_batch();
     if (!options_.overfit_batch) state_.cursor = stream_.cursor();
@@ -276,129 +277,10 @@ bool TrainRun::run_window() {
   return true;
 }
 
-void TrainRun::run_evaluation() {
-  EvalOptions eval;
-  eval.batch = options_.batch;
-  eval.seq_len = options_.seq_len;
-  eval.max_tokens = options_.eval_tokens.value;
-  EvalResult result;
-  try {
-    result = evaluate(model_, plan_.data.heldout, *plan_.tokenizer, eval, reporter_);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNonFinite) throw;
-    throw Error(error.code(), "step " + std::to_string(state_.step) + ": " + error.what() + "; " +
-                                  good_checkpoint());
-  }
-  EvalRecord record;
-  record.step = state_.step;
-  record.total_steps = plan_.total_steps;
-  record.loss = result.loss;
-  record.bits_per_byte = result.bits_per_byte;
-  record.targets = result.targets;
-  record.bytes = result.bytes;
-  record.seconds = result.seconds;
-  if (!state_.has_best || result.loss < state_.best_loss) {
-    state_.has_best = true;
-    state_.best_loss = result.loss;
-    state_.best_step = state_.step;
-    new_best_ = true;
-    record.best = true;
-  }
-  record.best_loss = state_.best_loss;
-  record.best_step = state_.best_step;
-  metrics_->append(to_json(record));
-  reporter_.evaluation(record);
-}
-
-/// False when a stop request cut it short.
-bool TrainRun::run_samples() {
-  for (const std::string& prompt : options_.sample_prompt) {
-    TextSampleOptions how;
-    how.max_new_tokens = options_.sample_tokens;
-    how.sampling.temperature = 0.8;
-    how.sampling.top_k = 40;
-    how.sampling.seed = static_cast<std::uint64_t>(options_.seed);
-    const TextSample sample = sample_text(model_, *plan_.tokenizer, prompt, how);
-    if (stop_signal() != 0) return false;
-    const SampleRecord record{state_.step, prompt, sample.text, name_of(sample.reason)};
-    metrics_->append(to_json(record));
-    reporter_.sample(record);
-  }
-  return true;
-}
-
-/// Held-out loss and samples that are due; false when a stop request cut them short. What did not
-/// finish stays marked as pending in the state.
-bool TrainRun::run_events() {
-  try {
-    if (state_.eval_pending) {
-      run_evaluation();
-      state_.eval_pending = false;
-    }
-    if (state_.sample_pending) {
-      if (!run_samples()) return false;
-      state_.sample_pending = false;
-    }
-  } catch (const Interrupted&) {
-    return false;
-  }
-  return true;
-}
-
-void TrainRun::save() {
-  const Clock::time_point start = Clock::now();
-  state_.elapsed_seconds = elapsed_before_ + seconds_since(loop_start_);
-  const std::filesystem::path folder = plan_.run / folder_name(state_.point());
-  TrainerFile file;
-  file.options = options_;
-  file.state = state_;
-  file.tokenizer_sha256 = io::to_hex(plan_.tokenizer->info().sha256);
-  file.vocab_size = plan_.tokenizer->vocab_size();
-  file.dataset = io::to_hex(plan_.data.train->fingerprint());
-  SaveRecord record;
-  try {
-    record.bytes = save_checkpoint(plan_.run, model_, optimizer_, *plan_.tokenizer, file);
-  } catch (const Error& error) {
-    throw Error(error.code(), std::string(error.what()) + "; the checkpoint of step " +
-                                  std::to_string(state_.step) + " was not saved; " +
-                                  good_checkpoint());
-  }
-  saved_point_ = state_.point();
-  outcome_.last_checkpoint = folder;
-  if (new_best_) write_best(plan_.run, {state_.best_step, state_.best_loss});
-  prune_checkpoints(plan_.run, state_.point(), options_.keep_last,
-                    state_.has_best ? std::optional(state_.best_step) : std::nullopt);
-  record.step = state_.step;
-  record.folder = folder.string();
-  record.best = std::exchange(new_best_, false);
-  record.seconds = seconds_since(start);
-  metrics_->append(to_json(record));
-  metrics_->sync();
-  write_loss_plot(plan_.run);
-  reporter_.saved(record);
-}
-
-void TrainRun::settle_outcome() {
-  outcome_.signal_number = stop_signal();
-  outcome_.point = state_.point();
-  outcome_.total_steps = plan_.total_steps;
-  outcome_.stopped_early = outcome_.signal_number == 0 && state_.step < plan_.total_steps;
-  outcome_.loss_ema = state_.loss_stats.ema();
-  outcome_.has_best = state_.has_best;
-  outcome_.best_loss = state_.best_loss;
-  outcome_.best_step = state_.best_step;
-  outcome_.skipped = state_.skipped;
-  outcome_.seconds = seconds_since(loop_start_);
-  outcome_.tokens_per_second =
-      static_cast<double>(steps_here_ * plan_.tokens_per_step) / outcome_.seconds;
-  outcome_.peak_resident_bytes = peak_resident_bytes();
-}
-
 TrainOutcome TrainRun::run() {
   if (!plan_.resumed) {
-    text::PackedStream look(plan_.data.train, packing_options(plan_));
     reporter_.heading("first batch");
-    reporter_.note(preview(look.next(), *plan_.tokenizer));
+    reporter_.note(preview(plan_.data.stream(options_)->next(), *plan_.tokenizer));
   }
   reporter_.heading("training");
   loop_start_ = Clock::now();
@@ -407,11 +289,11 @@ TrainOutcome TrainRun::run() {
   while (complete && stop_signal() == 0 && state_.step < plan_.total_steps) {
     complete = run_window();
     if (!complete) break;
-    const Position before = plan_.position(state_.step - 1);
-    const Position now = plan_.position(state_.step);
+    const Position before = plan_.position(state_.step - 1, state_.tokens - last_window_tokens_);
+    const Position now = plan_.position(state_.step, state_.tokens);
     const bool last = state_.step == plan_.total_steps;
     const bool stop_here = state_.step == options_.stop_after.value;
-    state_.eval_pending = plan_.data.heldout && options_.eval_every.every > 0 &&
+    state_.eval_pending = measures() && options_.eval_every.every > 0 &&
                           (last || is_due(options_.eval_every, before, now));
     state_.sample_pending = options_.sample_every.every > 0 && options_.sample_tokens > 0 &&
                             (last || is_due(options_.sample_every, before, now));
@@ -419,12 +301,11 @@ TrainOutcome TrainRun::run() {
     if (last || stop_here || new_best_ || is_due(options_.save_every, before, now)) save();
     if (stop_here) break;
   }
+  if (state_.window.micro > 0) close_window();
   if (saved_point_ != state_.point() || new_best_) save();
   settle_outcome();
   return outcome_;
 }
-
-}  // namespace
 
 TrainOutcome train(const TrainRequest& request, Reporter& reporter, const TrainHooks& hooks) {
   RunPlan plan = make_plan(request, reporter);

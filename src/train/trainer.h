@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "train/report.h"
@@ -21,11 +22,15 @@ struct TrainOutcome {
   double loss_ema = 0;
   bool has_best = false;
   double best_loss = 0;
+  std::optional<double> best_success;  ///< share of sentences translated, in fine-tuning
   std::int64_t best_step = 0;
   std::int64_t skipped = 0;
+  std::int64_t tokens = 0;  ///< read by the whole run
+  double tokens_per_parameter = 0;
   double seconds = 0;            ///< of this process, in the loop
   double tokens_per_second = 0;  ///< over the loop, evaluation and saves included
   std::int64_t peak_resident_bytes = 0;
+  std::int64_t peak_device_bytes = 0;  ///< GPU memory when lines were shown; 0 on the host
 };
 
 /// Points at which a caller may look or interfere.

@@ -45,13 +45,18 @@ io::Json to_json(const TrainerState& s) {
       {"cursor", text::to_json(s.cursor)},
       {"window",
        {{"micro", s.window.micro},
+        {"tokens", s.window.tokens},
         {"loss_sum", s.window.loss_sum},
         {"targets", s.window.targets},
         {"fault", s.window.fault}}},
       {"eval_pending", s.eval_pending},
       {"sample_pending", s.sample_pending},
   };
-  if (s.has_best) json["best"] = {{"step", s.best_step}, {"heldout_loss", s.best_loss}};
+  if (s.has_best) {
+    json["best"] = {{"step", s.best_step}, {"heldout_loss", s.best_loss}};
+    if (s.best_success) json["best"]["success_rate"] = *s.best_success;
+  }
+  if (s.lr_anchor) json["lr_anchor"] = {{"step", s.lr_anchor->step}, {"lr", s.lr_anchor->lr}};
   json["loss_stats"] = stats_to_json(s.loss_stats);
   json["grad_stats"] = stats_to_json(s.grad_stats);
   return json;
@@ -72,6 +77,7 @@ TrainerState state_from_json(const io::Json& json, const std::string& source) {
     s.cursor = text::cursor_from_json(*cursor, "state.cursor");
     io::ConfigReader window = reader.object("window");
     s.window.micro = window.require_int("micro", 0);
+    window.read_int("tokens", s.window.tokens, 0);
     s.window.loss_sum = window.require_number("loss_sum");
     s.window.targets = window.require_int("targets", 0);
     s.window.fault = window.require_string("fault");
@@ -83,7 +89,13 @@ TrainerState state_from_json(const io::Json& json, const std::string& source) {
       s.has_best = true;
       s.best_step = best.require_int("step", 0);
       s.best_loss = best.require_number("heldout_loss");
+      if (best.has("success_rate")) s.best_success = best.require_number("success_rate");
       best.finish();
+    }
+    if (reader.has("lr_anchor")) {
+      io::ConfigReader anchor = reader.object("lr_anchor");
+      s.lr_anchor = LrAnchor{anchor.require_int("step", 0), anchor.require_number("lr")};
+      anchor.finish();
     }
     s.loss_stats = stats_from_json(reader.object("loss_stats"));
     s.grad_stats = stats_from_json(reader.object("grad_stats"));

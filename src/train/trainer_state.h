@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "io/json.h"
@@ -9,6 +10,7 @@
 #include "train/accumulation.h"
 #include "train/run_folder.h"
 #include "train/running_stats.h"
+#include "train/schedule.h"
 
 namespace kda::train {
 
@@ -32,7 +34,10 @@ struct TrainerState {
   // Held-out results.
   bool has_best = false;
   double best_loss = 0;
+  std::optional<double> best_success;  ///< of translations, in fine-tuning
   std::int64_t best_step = 0;
+
+  std::optional<LrAnchor> lr_anchor;  ///< where the length of the run was changed
 
   // Due at `step` but cut off by a signal: the resumed run does them first.
   bool eval_pending = false;

@@ -75,6 +75,27 @@ std::int64_t parse_count(std::string_view text, const std::string& name) {
   return static_cast<std::int64_t>(whole);
 }
 
+std::int64_t parse_budget(std::string_view text, char unit, const std::string& name) {
+  const std::string_view given = text;
+  text = trim(text);
+  constexpr std::string_view kUnits = "ute";
+  if (unit != 0 && !text.empty() && kUnits.find(text.back()) != std::string_view::npos) {
+    if (text.back() != unit) {
+      const char* what = unit == 'u'   ? "a count of optimizer steps such as 500, 2k or 500u"
+                         : unit == 't' ? "a count of tokens such as 64k, 8.2M or 2Mt"
+                                       : "a number of passes over the data such as 3 or 3e";
+      refuse(name, given, what);
+    }
+    text.remove_suffix(1);
+    text = trim(text);
+  }
+  try {
+    return parse_count(text, name);
+  } catch (const Error&) {
+    refuse(name, given, kCountForm);
+  }
+}
+
 Period parse_period(std::string_view text, const std::string& name) {
   const std::string_view given = text;
   text = trim(text);

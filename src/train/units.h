@@ -12,6 +12,10 @@ namespace kda::train {
 /// Throws kInvalidArgument with `name` as the argument.
 std::int64_t parse_count(std::string_view text, const std::string& name);
 
+/// The same with an optional unit letter behind it: parse_budget("2Mt", 't', ...) is 2000000, "2M"
+/// too; another unit is refused with what this count counts.
+std::int64_t parse_budget(std::string_view text, char unit, const std::string& name);
+
 /// What a period counts.
 enum class PeriodUnit : std::uint8_t {
   kUpdates,  ///< optimizer steps, suffix u
