@@ -86,13 +86,14 @@ class Generation {
   }
 
   void choose(const at::Tensor& logits) {
+    const at::Tensor host = logits.to(at::kCPU);  // one copy, not one for each row
     std::vector<LiveRow> still;
     for (std::size_t i = 0; i < live_.size(); ++i) {
       LiveRow row = live_[i];
       GeneratedRow& out = rows_[row.prompt];
-      row.next =
-          sampler_.sample(logits.select(0, static_cast<std::int64_t>(i)),
-                          options_.first_row + row.prompt, static_cast<std::uint64_t>(row.draws++));
+      row.next = sampler_.sample(
+          host.select(0, static_cast<std::int64_t>(i)), options_.first_row + row.prompt,
+          options_.first_draw + static_cast<std::uint64_t>(row.draws++), history_of(row.prompt));
       if (std::find(options_.stop_ids.begin(), options_.stop_ids.end(), row.next) !=
           options_.stop_ids.end()) {
         out.reason = FinishReason::kStop;
@@ -107,6 +108,16 @@ class Generation {
       still.push_back(row);
     }
     live_ = std::move(still);
+  }
+
+  // All ids of a row so far; only where the sampler looks at them.
+  std::vector<std::int64_t> history_of(std::size_t n) const {
+    std::vector<std::int64_t> ids;
+    if (!sampler_.needs_history()) return ids;
+    if (!options_.history.empty()) ids = options_.history[n];
+    ids.insert(ids.end(), prompts_[n].begin(), prompts_[n].end());
+    ids.insert(ids.end(), rows_[n].ids.begin(), rows_[n].ids.end());
+    return ids;
   }
 
   void check_finite(const at::Tensor& logits) const {
@@ -172,6 +183,11 @@ std::vector<GeneratedRow> generate(const CausalLM& model, DecodeState& state,
   if (options.prefill_piece < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "prefill_piece: expected >= 1, got " + std::to_string(options.prefill_piece));
+  }
+  if (!options.history.empty() && options.history.size() != prompts.size()) {
+    throw Error(ErrorCode::kInvalidArgument, "history: expected none or " +
+                                                 std::to_string(prompts.size()) + " rows, got " +
+                                                 std::to_string(options.history.size()));
   }
   check(pack(prompts), model.config().vocab_size);
   return Generation(model, state, prompts, options, on_token).run();

@@ -25,6 +25,9 @@ struct GenerateOptions {
   std::vector<std::int64_t> stop_ids;  ///< usually {config.eos_id}; may be empty
   std::int64_t prefill_piece = 1024;   ///< tokens per row fed at once; bounds the memory
   std::uint64_t first_row = 0;         ///< number of row 0 in the sampler's counter
+  std::uint64_t first_draw = 0;        ///< number of the first draw of each row there
+  /// Ids before each prompt that the repetition penalty looks at too; empty, or one list a row.
+  std::vector<std::vector<std::int64_t>> history;
 };
 
 struct GeneratedRow {

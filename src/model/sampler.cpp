@@ -32,6 +32,22 @@ std::int64_t greedy(std::span<const float> logits) {
   return std::max_element(logits.begin(), logits.end()) - logits.begin();
 }
 
+// Each id once, however often it occurred.
+void penalise(std::vector<float>& logits, std::span<const std::int64_t> history,
+              const SamplingOptions& options) {
+  const auto window = static_cast<std::size_t>(options.repetition_window);
+  if (window > 0 && window < history.size()) history = history.last(window);
+  std::vector<std::int64_t> ids(history.begin(), history.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  const auto penalty = static_cast<float>(options.repetition_penalty);
+  for (const std::int64_t id : ids) {
+    if (id < 0 || static_cast<std::size_t>(id) >= logits.size()) continue;
+    float& logit = logits[static_cast<std::size_t>(id)];
+    logit = logit > 0 ? logit / penalty : logit * penalty;
+  }
+}
+
 }  // namespace
 
 void SamplingOptions::validate() const {
@@ -40,6 +56,13 @@ void SamplingOptions::validate() const {
   }
   if (top_k < 0) refuse("top_k", "0 (off) or a positive count", std::to_string(top_k));
   if (!(top_p > 0.0 && top_p <= 1.0)) refuse("top_p", "a number in (0,1]", std::to_string(top_p));
+  if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("min_p", "a number in [0,1]", std::to_string(min_p));
+  if (!(repetition_penalty > 0.0) || !std::isfinite(repetition_penalty)) {
+    refuse("repetition_penalty", "a positive number (1 = off)", std::to_string(repetition_penalty));
+  }
+  if (repetition_window < 0) {
+    refuse("repetition_window", "0 (all) or a positive count", std::to_string(repetition_window));
+  }
 }
 
 double philox_uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t position) {
@@ -48,16 +71,22 @@ double philox_uniform(std::uint64_t seed, std::uint64_t row, std::uint64_t posit
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options) { options_.validate(); }
 
-std::int64_t Sampler::sample(const at::Tensor& logits, std::uint64_t row,
-                             std::uint64_t position) const {
+std::int64_t Sampler::sample(const at::Tensor& logits, std::uint64_t row, std::uint64_t position,
+                             std::span<const std::int64_t> history) const {
   const at::Tensor host = logits.to(at::kCPU, at::kFloat).contiguous();
-  const std::span<const float> values(host.const_data_ptr<float>(),
-                                      static_cast<std::size_t>(host.numel()));
+  std::span<const float> values(host.const_data_ptr<float>(),
+                                static_cast<std::size_t>(host.numel()));
   if (values.empty()) refuse("logits", "at least one", "none");
   for (const float value : values) {
     if (!std::isfinite(value)) {
       throw Error(ErrorCode::kNonFinite, "logits: a value is NaN or infinite");
     }
+  }
+  std::vector<float> penalised;
+  if (needs_history() && !history.empty()) {
+    penalised.assign(values.begin(), values.end());
+    penalise(penalised, history, options_);
+    values = penalised;
   }
   if (options_.temperature == 0.0) return greedy(values);
 
@@ -84,6 +113,10 @@ std::int64_t Sampler::sample(const at::Tensor& logits, std::uint64_t row,
       running += kept[count++].weight;
     }
     kept.resize(count);
+  }
+  if (options_.min_p > 0.0) {
+    // The best weight is exp(0) = 1, and it stays.
+    std::erase_if(kept, [&](const Candidate& c) { return c.weight < options_.min_p; });
   }
   // By id, so that the draw does not depend on how the candidates were found.
   std::sort(kept.begin(), kept.end(),
