@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,12 @@ def verdict(quantity: str, ours: float, peer: float | None) -> str:
 
 def precision(files: list[Path]) -> list[str]:
     loaded = [json.loads(path.read_text()) for path in files]
-    rows = [row for data in loaded for row in data["rows"]]
+    by_gate: dict[str, dict[str, Any]] = {}  # engines may come from different files
+    for row in (row for data in loaded for row in data["rows"]):
+        merged = by_gate.setdefault(row["gate"], {"gate": row["gate"], "errors": {}, "skipped": {}})
+        merged["errors"].update(row["errors"])
+        merged["skipped"].update(row["skipped"])
+    rows = list(by_gate.values())
     lines = [
         f"Machine: {json.dumps(loaded[0]['machine'])}",
         "",
@@ -57,6 +63,8 @@ def precision(files: list[Path]) -> list[str]:
         "| --- | --- | --- | --- | --- |",
     ]
     flagged = total = better = 0
+    ratios: dict[str, list[float]] = {}
+    spans: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         ours, peer = row["errors"].get(OURS), row["errors"].get(PEER)
         if ours is None:
@@ -69,6 +77,9 @@ def precision(files: list[Path]) -> list[str]:
             flagged += bool(flag)
             if theirs is not None:
                 better += mine["ratio"] <= theirs["ratio"] or math.isnan(theirs["ratio"])
+                if theirs["ratio"] > 0.0:
+                    ratios.setdefault(quantity, []).append(mine["ratio"] / theirs["ratio"])
+                spans.setdefault(quantity, []).append((mine["ratio"], theirs["ratio"]))
             shown = triple(theirs) if theirs else row["skipped"].get(PEER, "")
             lines.append(f"| {row['gate']} | {quantity} | {triple(mine)} | {shown} | {flag} |")
     lines.append("")
@@ -76,6 +87,19 @@ def precision(files: list[Path]) -> list[str]:
         f"{total} rows, {flagged} flagged (ratio over {FACTOR} x {PEER}'s and over {FLOOR:g}, or "
         f"over the absolute limit); {OURS} at or below {PEER} in {better}."
     )
+    if spans:
+        lines += [
+            "",
+            f"| tensor | {OURS}, smallest .. largest | {PEER} | median of {OURS} / {PEER} | largest |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+    for quantity, pairs in spans.items():
+        ends = [f"{number(min(x))} .. {number(max(x))}" for x in zip(*pairs, strict=True)]
+        each = ratios.get(quantity, [math.nan])
+        lines.append(
+            f"| {quantity} | {ends[0]} | {ends[1]} | {statistics.median(each):.2f} | "
+            f"{max(each):.2f} |"
+        )
     return lines
 
 
