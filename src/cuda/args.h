@@ -87,16 +87,18 @@ struct ChunkArgs {
   Tensor final_state;      // [N,HV,K,V]
 
   // backward
-  Tensor d_o;                   // [B,T,HV,V]
-  Tensor d_final_state;         // [N,HV,K,V]
-  Tensor d_states;              // [num_chunks,HV,K,V] gradients of the states at chunk ends
-  Tensor x;                     // [num_chunks,HV,64,V]: A^T dU
-  float* u = nullptr;           // [num_chunks,HV,64,V] (f32 stages only)
-  float* d_n = nullptr;         // [num_chunks,HV,64,64] (f32 stages only)
-  float* p = nullptr;           // [num_chunks,HV,64,64] (f32 stages only)
-  float* dq_part = nullptr;     // [B*T,HV,K] per value head, before the fold and the norm
-  float* dk_part = nullptr;     // [B*T,HV,K]
-  float* dbeta_part = nullptr;  // [beta_parts,B*T,HV]
+  Tensor d_o;                       // [B,T,HV,V]
+  Tensor d_final_state;             // [N,HV,K,V]
+  Tensor d_states;                  // [num_chunks,HV,K,V] gradients of the states at chunk ends
+  Tensor x;                         // [num_chunks,HV,64,V]: A^T dU
+  std::uint16_t* u_half = nullptr;  // [num_chunks,HV,64,V] bf16 (wide heads only)
+  std::uint16_t* pairs = nullptr;   // [num_chunks,HV,2,64,64] bf16: dN, P (wide heads only)
+  float* u = nullptr;               // [num_chunks,HV,64,V] (f32 stages only)
+  float* d_n = nullptr;             // [num_chunks,HV,64,64] (f32 stages only)
+  float* p = nullptr;               // [num_chunks,HV,64,64] (f32 stages only)
+  float* dq_part = nullptr;         // [B*T,HV,K] per value head, before the fold and the norm
+  float* dk_part = nullptr;         // [B*T,HV,K]
+  float* dbeta_part = nullptr;      // [beta_parts,B*T,HV]
   int beta_parts = 0;
   float* dbias_part = nullptr;   // [num_chunks,HV,K]
   float* da_log_part = nullptr;  // [num_chunks,HV,a_parts]

@@ -77,8 +77,8 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
     if (!kept) launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
     launch_scan_rev_mma(args, stream);
-    if (local_in_f32(problem.dims, Path::kMma)) {
-      launch_local_simt(args, stream);
+    if (is_wide(problem.dims, Path::kMma)) {
+      launch_local_wide_mma(args, stream);
       ChunkArgs rest = args;
       rest.dv = {};  // the scan has written it
       launch_value_bwd(rest, stream);

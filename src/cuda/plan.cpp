@@ -62,8 +62,8 @@ std::int64_t padded_key(const Dims& dims, Path path) {
   return path == Path::kSimt ? dims.K : mma_heads(dims.K, dims.V).K;
 }
 
-bool local_in_f32(const Dims& dims, Path path) {
-  return path == Path::kSimt || !has_local(mma_heads(dims.K, dims.V));
+bool is_wide(const Dims& dims, Path path) {
+  return path == Path::kMma && !has_local(mma_heads(dims.K, dims.V));
 }
 
 Path path_of(const Dims& dims, DType io) {
@@ -134,20 +134,25 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   }
   args->d_states = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   args->x = tile_tensor(take_elems(&arena, path, tiles * kC * d.V), elem, d, kC, d.V);
-  const bool local_f32 = local_in_f32(d, path);
-  if (local_f32) {
+  const bool wide = is_wide(d, path);
+  if (wide) {
+    args->u_half = arena.take<std::uint16_t>(tiles * kC * d.V);
+    args->pairs = arena.take<std::uint16_t>(tiles * 2 * kC * kC);
+  } else if (!mma) {
     args->u = arena.take<float>(tiles * kC * d.V);
     args->d_n = arena.take<float>(tiles * kC * kC);
     args->p = arena.take<float>(tiles * kC * kC);
   }
-  if (local_f32 || d.G() > 1) {
+  if (wide || !mma || d.G() > 1) {
     args->dq_part = arena.take<float>(tokens * d.HV * d.K);
     args->dk_part = arena.take<float>(tokens * d.HV * d.K);
   }
-  args->beta_parts = !local_f32 ? 1 : static_cast<int>(ceil_div(d.K, 32));
-  if (local_f32) args->dbeta_part = arena.take<float>(args->beta_parts * tokens * d.HV);
+  // Partial sums over slices of channels.
+  const int slices = static_cast<int>(wide ? ceil_div(d.K, 128) : mma ? 1 : ceil_div(d.K, 32));
+  args->beta_parts = slices;
+  if (wide || !mma) args->dbeta_part = arena.take<float>(slices * tokens * d.HV);
   if (params.d_dt_bias.defined()) args->dbias_part = arena.take<float>(tiles * d.K);
-  args->a_parts = !local_f32 ? 1 : static_cast<int>(ceil_div(d.K, 32));
+  args->a_parts = slices;
   if (params.da_log.defined()) args->da_log_part = arena.take<float>(tiles * args->a_parts);
   return arena.used();
 }

@@ -34,8 +34,8 @@ Path path_of(const Dims& dims, DType io);
 inline Path path_of(const core::Problem& problem) { return path_of(problem.dims, problem.io); }
 // Key channels that the kernels of a path work with: factor tiles have this many columns.
 std::int64_t padded_key(const Dims& dims, Path path);
-// Whether the backward ends in the f32 chunk-local kernels.
-bool local_in_f32(const Dims& dims, Path path);
+// Whether the heads are too wide for one chunk-local tensor-core kernel.
+bool is_wide(const Dims& dims, Path path);
 
 // Fill the workspace pointers of `args` (null base: count only); return the bytes used.
 // The factors are not part of it where the caller keeps them (plan_kept).

@@ -22,6 +22,35 @@ std::vector<Case> cases() {
   for (std::int64_t d : {32, 60, 64, 96, 100, 128, 256}) {
     all.push_back({.name = "head_" + std::to_string(d), .B = 2, .T = 150, .K = d, .V = d});
   }
+  // As a layer calls it: bf16 throughout takes the kernels of bounded gates.
+  for (std::int64_t d : {32, 64, 96, 256}) {
+    all.push_back({.name = "layer_" + std::to_string(d),
+                   .B = 2,
+                   .T = 257,
+                   .H = 2,
+                   .HV = 2,
+                   .K = d,
+                   .V = d,
+                   .gate = GateInput::kSafe,
+                   .betas = Betas::kLogit,
+                   .qk_l2norm = true,
+                   .h_kv = true,
+                   .narrow_gate = true});
+  }
+  const std::pair<std::int64_t, std::int64_t> wide[] = {
+      {256, 64}, {32, 256}, {200, 100}, {129, 255}};
+  for (const auto& [K, V] : wide) {
+    all.push_back({.name = "wide_" + std::to_string(K) + "_" + std::to_string(V),
+                   .T = 257,
+                   .H = 2,
+                   .HV = 4,
+                   .K = K,
+                   .V = V,
+                   .cu = {0, 1, 1, 64, 129, 257},
+                   .gate = GateInput::kStandard,
+                   .betas = Betas::kLogit,
+                   .qk_l2norm = true});
+  }
   all.push_back({.name = "wide_v", .T = 130, .K = 64, .V = 128});
   all.push_back({.name = "wide_k", .T = 130, .K = 128, .V = 64});
   all.push_back(

@@ -9,8 +9,6 @@
 //     dk = kRow + kCol;  dbeta = X.v + row.k
 //     dG = q dq + k kRow - k kCol, last row += 2^G_last sum_v S D + sum_i k_i kCol_inter_i;
 //     dg = suffix sum of dG inside the chunk, then the gate's backward.
-// W: the factors, X and the states are f32, or bf16 from the tensor-core stages (heads wider than
-// the tensor-core kernels of this stage).
 // Source of the form: spec "the same backward with fewer products". Grid: see each kernel; 256
 // threads.
 #pragma once
@@ -27,7 +25,6 @@ struct SimtWySmem {
 };
 
 // Grid: num_chunks * HV * ceil(V / 32).
-template <typename W>
 __global__ void __launch_bounds__(kSimtThreads)
     wy_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
@@ -44,11 +41,10 @@ __global__ void __launch_bounds__(kSimtThreads)
   const std::int64_t tile = c * HV + hv;
   const int tx = threadIdx.x % 32;
   const int ty = threadIdx.x / 32;
-  const int ld = args.factor_columns > 0 ? args.factor_columns : K;
   load_value_tile(args.in.v, chunk, hv, v0, V, s.v);
   float acc[8] = {};
   for (int d0 = 0; d0 < K; d0 += 32) {
-    load_matrix_tile(static_cast<const W*>(args.factors.kt) + tile * kC * ld, ld, d0, K, s.m);
+    load_matrix_tile(static_cast<const float*>(args.factors.kt) + tile * kC * K, K, d0, K, s.m);
     for (int e = threadIdx.x; e < 32 * kScanCols; e += kSimtThreads) {
       const int d = d0 + e / kScanCols;
       const int j = v0 + e % kScanCols;
@@ -68,7 +64,7 @@ __global__ void __launch_bounds__(kSimtThreads)
     acc[a] = 0.0F;
   }
   for (int m0 = 0; m0 < kC; m0 += 32) {
-    load_matrix_tile(static_cast<const W*>(args.factors.a) + tile * kC * kC, kC, m0, kC, s.m);
+    load_matrix_tile(static_cast<const float*>(args.factors.a) + tile * kC * kC, kC, m0, kC, s.m);
     __syncthreads();  // z and the tile before the products
     step_rows(s.m, s.z, m0, acc);
     __syncthreads();  // products before the next tile
@@ -85,15 +81,13 @@ struct SimtPairSmem {
   float x[kC][kScanCols + 1];
 };
 
-// Rows of a [num_chunks,HV,64,V] buffer.
-template <typename W>
-__device__ inline void load_chunk_rows(const W* from, std::int64_t tile, int v0, int V,
+// Rows of a [num_chunks,HV,64,V] f32 buffer.
+__device__ inline void load_chunk_rows(const float* from, std::int64_t tile, int v0, int V,
                                        float (*to)[kScanCols + 1]) {
   load_matrix_tile(from + tile * kC * V, V, v0, V, to);
 }
 
 // Grid: num_chunks * HV.
-template <typename W>
 __global__ void __launch_bounds__(kSimtThreads)
     output_bwd_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
@@ -112,7 +106,7 @@ __global__ void __launch_bounds__(kSimtThreads)
   for (int v0 = 0; v0 < V; v0 += kScanCols) {
     load_value_tile(args.d_o, chunk, hv, v0, V, s.d_o);
     load_chunk_rows(args.u, tile, v0, V, s.u);
-    load_chunk_rows(static_cast<const W*>(args.x.data), tile, v0, V, s.x);
+    load_chunk_rows(static_cast<const float*>(args.x.data), tile, v0, V, s.x);
     __syncthreads();  // tiles before the products
 #pragma unroll 4
     for (int m = 0; m < kScanCols; ++m) {
@@ -169,7 +163,6 @@ struct SimtIntraSmem {
 static_assert(sizeof(SimtIntraSmem) <= 99 * 1024, "GPUs of compute capability 8.6 and 8.9");
 
 // Grid: num_chunks * HV * ceil(K / 32).
-template <typename W>
 __global__ void __launch_bounds__(kSimtThreads)
     intra_bwd_simt_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ char raw_smem[];
@@ -209,7 +202,7 @@ __global__ void __launch_bounds__(kSimtThreads)
   for (int v0 = 0; v0 < V; v0 += kScanCols) {
     load_value_tile(args.d_o, chunk, hv, v0, V, s.d_o);
     load_chunk_rows(args.u, tile, v0, V, s.u);
-    load_chunk_rows(static_cast<const W*>(args.x.data), tile, v0, V, s.x);
+    load_chunk_rows(static_cast<const float*>(args.x.data), tile, v0, V, s.x);
     for (int e = tid; e < kSimtTile * kScanCols; e += kSimtThreads) {
       const int d = d0 + e / kScanCols;
       const int j = v0 + e % kScanCols;

@@ -196,8 +196,8 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   const int HV = args.shape.HV;
   const int K = args.shape.K;
   const std::int64_t tile = blockIdx.x;
-  const int hv = static_cast<int>(tile % HV);
-  const Chunk chunk = chunk_at(args.map, tile / HV);
+  const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(HV));
+  const Chunk chunk = chunk_at(args.map, blockIdx.x / static_cast<unsigned>(HV));
   if (chunk.length <= 0) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include "cuda/kernels/prep_simt.cuh"
-#include "cuda/tile/swizzle.cuh"
 
 namespace kda::cuda {
 
@@ -23,18 +22,12 @@ struct SimtScanSmem {
 };
 
 // 64 x 32 tile of a row-major f32 matrix; columns past `cols` read as 0.
-template <typename W>
-__device__ inline void load_matrix_tile(const W* from, int ld, int col0, int cols,
+__device__ inline void load_matrix_tile(const float* from, int ld, int col0, int cols,
                                         float (*to)[kScanCols + 1]) {
   for (int e = threadIdx.x; e < kC * 32; e += kSimtThreads) {
     const int i = e / 32;
     const int j = col0 + e % 32;
-    const std::int64_t at = static_cast<std::int64_t>(i) * ld + j;
-    if constexpr (sizeof(W) == 4) {
-      to[i][e % 32] = j < cols ? from[at] : 0.0F;
-    } else {
-      to[i][e % 32] = j < cols ? low_of(from[at]) : 0.0F;
-    }
+    to[i][e % 32] = j < cols ? from[static_cast<std::int64_t>(i) * ld + j] : 0.0F;
   }
 }
 

@@ -33,11 +33,12 @@ void launch_scan_fwd_simt(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_simt(const ChunkArgs& args, void* stream);
 void launch_local_simt(const ChunkArgs& args, void* stream);
 
-// Tensor-core stages, K and V up to 128.
+// Tensor-core stages; launch_local_mma for K and V up to 128, the wide one for any.
 void launch_prep_mma(const ChunkArgs& args, void* stream);
 void launch_scan_fwd_mma(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_mma(const ChunkArgs& args, void* stream);
 void launch_local_mma(const ChunkArgs& args, void* stream);
+void launch_local_wide_mma(const ChunkArgs& args, void* stream);
 
 // dv and dbeta; dq and dk folded over value heads; sums of parameter gradients.
 void launch_value_bwd(const ChunkArgs& args, void* stream);

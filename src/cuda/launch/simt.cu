@@ -24,22 +24,14 @@ void launch_scan_rev_simt(const ChunkArgs& args, void* stream) {
          sizeof(SimtScanSmem), stream, args);
 }
 
-namespace {
-template <typename W>
-void run_local_simt(const ChunkArgs& args, void* stream) {
-  const std::int64_t tiles = args.map.num_chunks * args.shape.HV;
-  launch("wy_simt", wy_simt_kernel<W>, tiles * slices(args.shape.V, kScanCols), kSimtThreads,
-         sizeof(SimtWySmem), stream, args);
-  launch("output_bwd_simt", output_bwd_simt_kernel<W>, tiles, kSimtThreads, sizeof(SimtPairSmem),
-         stream, args);
-  launch("intra_bwd_simt", intra_bwd_simt_kernel<W>, tiles * slices(args.shape.K, kSimtTile),
-         kSimtThreads, sizeof(SimtIntraSmem), stream, args);
-}
-}  // namespace
-
 void launch_local_simt(const ChunkArgs& args, void* stream) {
-  args.x.elem == Elem::kBF16 ? run_local_simt<std::uint16_t>(args, stream)
-                             : run_local_simt<float>(args, stream);
+  const std::int64_t tiles = args.map.num_chunks * args.shape.HV;
+  launch("wy_simt", wy_simt_kernel, tiles * slices(args.shape.V, kScanCols), kSimtThreads,
+         sizeof(SimtWySmem), stream, args);
+  launch("output_bwd_simt", output_bwd_simt_kernel, tiles, kSimtThreads, sizeof(SimtPairSmem),
+         stream, args);
+  launch("intra_bwd_simt", intra_bwd_simt_kernel, tiles * slices(args.shape.K, kSimtTile),
+         kSimtThreads, sizeof(SimtIntraSmem), stream, args);
 }
 
 }  // namespace kda::cuda

@@ -17,9 +17,11 @@ struct Chunk {
 __device__ inline Chunk chunk_at(const ChunkMap& map, std::int64_t c) {
   Chunk chunk;
   std::int64_t end = map.T;
-  if (map.chunk_seq == nullptr) {
-    chunk.row = c / map.per_row;
-    chunk.begin = (c - chunk.row * map.per_row) * kC;
+  if (map.chunk_seq == nullptr) {  // a launch has fewer than 2^31 chunks: no long division
+    const auto per_row = static_cast<std::uint32_t>(map.per_row);
+    const std::uint32_t row = static_cast<std::uint32_t>(c) / per_row;
+    chunk.row = row;
+    chunk.begin = static_cast<std::int64_t>(static_cast<std::uint32_t>(c) - row * per_row) * kC;
   } else {
     const std::int32_t n = map.chunk_seq[c];
     if (n < 0) return chunk;

@@ -20,7 +20,7 @@ inline constexpr MmaHeads kMmaLocals[] = {
 #include "cuda/instances.def"
 };
 
-// Whether the chunk-local backward of these heads is a tensor-core kernel.
+// Whether the chunk-local backward of these heads is one kernel.
 constexpr bool has_local(MmaHeads heads) {
   for (const MmaHeads& local : kMmaLocals) {
     if (local == heads) return true;
@@ -28,8 +28,8 @@ constexpr bool has_local(MmaHeads heads) {
   return false;
 }
 
-// The smallest instances that hold K and V channels and have a chunk-local kernel; else those of
-// the scans alone, whose backward ends in the f32 chunk-local kernels.
+// The smallest instances that hold K and V channels and have a chunk-local kernel; else, for wide
+// heads, those of prep and scans alone (the chunk-local kernels of wide heads take any size).
 constexpr MmaHeads mma_heads(std::int64_t K, std::int64_t V) {
   MmaHeads best;
   for (const MmaHeads& local : kMmaLocals) {
