@@ -35,6 +35,7 @@ void add_ckpt(CLI::App& app);
 void add_data(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_export_flores(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_overfit(CLI::App& app);
 void add_tokenizer(CLI::App& app);

@@ -131,7 +131,7 @@ int inspect_packed(const fs::path& folder, const std::string& tokenizer_path, st
 
 int run_inspect(const std::string& path, const std::string& tokenizer_path, std::int64_t show) {
   if (fs::exists(fs::path(path) / kCorpusManifest)) {
-    exec_python_module(kCorpusModule, {"inspect", path});
+    exec_python_module(kCorpusModule, {"inspect", path}, "kda data");
   }
   if (fs::is_directory(path)) {
     const train::DataFiles files = train::find_data(path);
@@ -184,7 +184,7 @@ void add_data(CLI::App& app) {
       std::vector<std::string> arguments{verb};
       for (const std::string& word : command->remaining())
         arguments.push_back(word);
-      exec_python_module(kCorpusModule, arguments);
+      exec_python_module(kCorpusModule, arguments, "kda data");
     });
   }
 

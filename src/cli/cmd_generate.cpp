@@ -1,43 +1,41 @@
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
-#include "binding/functional.h"
 #include "cli/app.h"
 #include "cli/console.h"
-#include "cli/model_loading.h"
+#include "cli/generate_modes.h"
 #include "cli/number_option.h"
 #include "io/atomic_file.h"
+#include "io/escape.h"
 #include "io/utf8.h"
 #include "kda/error.h"
-#include "train/sample_text.h"
+#include "text/prompts.h"
 #include "train/signals.h"
-#include "train/units.h"
 
 namespace kda::cli {
 namespace {
 
 struct GenerateCommand {
-  LoadModelOptions load;
+  GenerateOptions options;
   std::string prompt;
   std::string prompt_file;
   bool has_prompt = false;
-  double temperature = 0.8;
   bool greedy = false;
-  std::int64_t top_k = 0;
-  double top_p = 1.0;
+  bool ignore_eos = false;
+  std::string translate;
   std::int64_t seed = 1;
-  std::int64_t max_new_tokens = 128;
-  std::int64_t samples = 1;
-  int threads = 0;
-  bool quiet = false;
 };
+
+[[noreturn]] void bad_usage(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
 
 std::string read_stdin() {
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
@@ -48,8 +46,7 @@ std::string read_stdin() {
 /// comes from the editor, not from the author.
 std::string prompt_of(const GenerateCommand& command) {
   if (command.has_prompt && !command.prompt_file.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--prompt and --prompt-file exclude each other: give one");
+    bad_usage("--prompt and --prompt-file exclude each other: give one");
   }
   if (command.has_prompt) return command.prompt;
   std::string text;
@@ -63,70 +60,73 @@ std::string prompt_of(const GenerateCommand& command) {
   return text;
 }
 
-int run_generate(const GenerateCommand& command) {
-  train::TextSampleOptions how;
-  how.sampling.temperature = command.greedy ? 0.0 : command.temperature;
-  how.sampling.top_k = command.top_k;
-  how.sampling.top_p = command.top_p;
-  how.max_new_tokens = command.max_new_tokens;
-  std::uint64_t seed = static_cast<std::uint64_t>(command.seed);
-  if (command.seed < 0) seed = std::random_device{}();
-  how.sampling.seed = seed;
+void check_modes(const GenerateCommand& c) {
+  const GenerateOptions& o = c.options;
+  const bool prompt = c.has_prompt || !c.prompt_file.empty();
+  if (!o.input.empty() && (prompt || o.interactive || !o.session.empty() || o.samples > 1)) {
+    bad_usage("--input excludes --prompt, --prompt-file, --interactive, --session and --samples");
+  }
+  if (!o.output.empty() && o.input.empty()) bad_usage("--output needs --input");
+  if (o.interactive && (prompt || o.samples > 1)) {
+    bad_usage("--interactive excludes --prompt, --prompt-file and --samples: prompts are typed");
+  }
+  if (!o.session.empty() && o.samples > 1) {
+    bad_usage("--session holds one text: --samples must be 1, got " + std::to_string(o.samples));
+  }
+  if (o.target && !o.session.empty()) {
+    bad_usage("--translate excludes --session: each translation is a text of its own");
+  }
+}
+
+int run_generate(GenerateCommand command) {
+  GenerateOptions& options = command.options;
+  if (!command.translate.empty()) {
+    options.target = text::language_from(command.translate);
+    if (!options.target) {
+      bad_usage("--translate: expected en or zh, got " + io::escaped(command.translate));
+    }
+  }
+  eval::ContinueOptions& how = options.how;
+  if (command.greedy) how.sampling.temperature = 0.0;
+  how.sampling.seed =
+      command.seed < 0 ? std::random_device{}() : static_cast<std::uint64_t>(command.seed);
   how.sampling.validate();
+  how.stop_at_eos = !command.ignore_eos;
+  check_modes(command);
 
   const train::SignalScope signals;
-  binding::set_num_threads(command.threads);
+  if (!options.input.empty()) return generate_jsonl(options);
+  if (options.interactive) return generate_interactively(options);
   const std::string prompt = prompt_of(command);
   // Before anything is printed: the prompt is the first part of the output.
   if (const auto bad = io::find_invalid_utf8(prompt); bad != prompt.size()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string(command.has_prompt ? "--prompt" : "--prompt-file") +
-                    ": expected UTF-8, byte " + std::to_string(bad + 1) + " of " +
-                    std::to_string(prompt.size()) + " is not");
+    bad_usage(std::string(command.has_prompt ? "--prompt" : "--prompt-file") +
+              ": expected UTF-8, byte " + std::to_string(bad + 1) + " of " +
+              std::to_string(prompt.size()) + " is not");
   }
-  const LoadedModel loaded = load_for_use(command.load, "generate");
-  for (std::int64_t i = 0; i < command.samples; ++i) {
-    how.row = static_cast<std::uint64_t>(i);
-    const auto start = std::chrono::steady_clock::now();
-    std::fwrite(prompt.data(), 1, prompt.size(), stdout);
-    const train::TextSample sample =
-        train::sample_text(loaded.model, loaded.tokenizer, prompt, how, [](std::string_view text) {
-          std::fwrite(text.data(), 1, text.size(), stdout);
-          std::fflush(stdout);
-        });
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (!command.quiet) {
-      std::fprintf(stderr, "%s\n",
-                   styled(Style::kDim,
-                          "[" + std::to_string(sample.prompt_tokens) + " prompt + " +
-                              std::to_string(sample.new_tokens) + " new tokens, " +
-                              train::short_count(static_cast<double>(sample.new_tokens) / seconds) +
-                              " tok/s, seed " + std::to_string(seed) +
-                              ", finish=" + model::name_of(sample.reason) + "]",
-                          2)
-                       .c_str());
-    }
-    train::poll_stop();
-  }
-  return kDone;
+  return generate_once(options, prompt);
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app) {
   CLI::App* verb = add_verb(
-      app, "generate", "Continue a text with a trained model",
+      app, "generate", "Continue texts with a trained model",
       "  kda generate --ckpt runs/first --prompt \"The file \"\n"
       "  kda generate --ckpt runs/first/best --prompt 如果 --greedy --max-new-tokens 64\n"
       "  echo -n \"Open the \" | kda generate --ckpt runs/first --top-p 0.9 --seed 7\n"
+      "  kda generate --ckpt runs/sft --translate zh --greedy --prompt \"Good morning.\"\n"
+      "  kda generate --ckpt runs/first --session my.session --prompt \"Once upon a time\"\n"
+      "  kda generate --ckpt runs/first --session my.session          # goes on where it was\n"
+      "  kda generate --ckpt runs/first --interactive --device cuda\n"
+      "  kda generate --ckpt runs/first --input prompts.jsonl --output texts.jsonl --batch 64\n"
       "\n"
       "Text goes to standard output as it comes, in whole characters; the line with token counts,\n"
       "speed, seed and finish reason (stop, length, cancelled) goes to standard error.");
   auto command = std::make_shared<GenerateCommand>();
-  verb->add_option("--ckpt", command->load.checkpoint,
+  GenerateOptions& o = command->options;
+  o.how.sampling.temperature = 0.8;
+  verb->add_option("--ckpt", o.load.checkpoint,
                    "Run folder, checkpoint folder, RUN/best or RUN/last")
       ->type_name("PATH")
       ->required();
@@ -141,27 +141,45 @@ void add_generate(CLI::App& app) {
   verb->add_option("--prompt-file", command->prompt_file,
                    "File with the text to continue; - or nothing at all: standard input")
       ->type_name("FILE");
-  add_whole(verb, "--max-new-tokens", command->max_new_tokens, {}, "Tokens to add at most");
-  add_real(verb, "--temperature,--temp", command->temperature, "0 = greedy; higher is more varied");
+  verb->add_option("--translate", command->translate,
+                   "Translate the prompt into en or zh, with the prompt of fine-tuning; one line")
+      ->type_name("LANG");
+  verb->add_flag("-i,--interactive", o.interactive,
+                 "Type line by line; each goes on with the same text (/help lists commands)");
+  verb->add_option("--session", o.session,
+                   "Folder of a text in progress: taken up when it is there, saved at the end")
+      ->type_name("DIR");
+  verb->add_option("--input", o.input,
+                   "JSONL file of prompts ({\"prompt\": ...} per line; - is standard input)")
+      ->type_name("FILE");
+  verb->add_option("--output", o.output,
+                   "With --input: file for the same objects with \"text\" and \"finish\"; default: "
+                   "standard output")
+      ->type_name("FILE");
+  add_whole(verb, "--batch", o.batch, {1, 1 << 16}, "With --input: prompts continued at once");
+  add_whole(verb, "--max-new-tokens", o.how.max_new_tokens, {}, "Tokens to add at most");
+  model::SamplingOptions& s = o.how.sampling;
+  add_real(verb, "--temperature,--temp", s.temperature, "0 = greedy; higher is more varied");
   verb->add_flag("--greedy", command->greedy, "Always the most probable token (temperature 0)");
-  add_whole(verb, "--top-k", command->top_k, {}, "Draw among the K most probable tokens; 0 = all");
-  add_real(verb, "--top-p", command->top_p,
+  add_whole(verb, "--top-k", s.top_k, {}, "Draw among the K most probable tokens; 0 = all");
+  add_real(verb, "--top-p", s.top_p,
            "Draw among the most probable tokens whose sum reaches P, in (0, 1]")
       ->type_name("P");
+  add_real(verb, "--min-p", s.min_p,
+           "Leave out tokens less probable than P times the best; 0 = none")
+      ->type_name("P");
+  add_real(verb, "--repetition-penalty", s.repetition_penalty,
+           "Weaken tokens that occurred: logits are divided by X (negative: multiplied); 1 = off");
+  add_whole(verb, "--repetition-window", s.repetition_window, {},
+            "Last tokens that the penalty looks at; 0 = all");
   add_whole(verb, "--seed", command->seed, {.low = -1},
             "Same seed, same text; -1 = random, printed");
-  add_whole(verb, "--samples", command->samples, {.low = 1}, "Independent continuations");
-  verb->add_option("--tokenizer", command->load.tokenizer,
-                   "Tokenizer file; default: the copy in the checkpoint")
-      ->type_name("FILE");
-  verb->add_option("--dtype", command->load.dtype, "fp32 or bf16")
-      ->type_name("TEXT")
-      ->capture_default_str();
-  verb->add_option("--backend", command->load.backend, "Backend of the operator: auto, cpu, ref")
-      ->type_name("TEXT")
-      ->capture_default_str();
-  add_whole(verb, "--threads", command->threads, kThreadRange, "CPU threads; 0 = all");
-  verb->add_flag("--quiet", command->quiet, "No statistics line");
+  add_whole(verb, "--samples", o.samples, {.low = 1}, "Independent continuations");
+  verb->add_flag("--ignore-eos", command->ignore_eos, "Go on behind the end of a document");
+  add_whole(verb, "--prefill-chunk", o.how.prefill_piece, {1, 1 << 24},
+            "Tokens of the prompt fed at once; bounds the memory, changes no result");
+  add_model_options(verb, o.load);
+  verb->add_flag("--quiet", o.quiet, "No statistics line");
   on_run(verb, [command] { return run_generate(*command); });
 }
 

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "binding/functional.h"
 #include "cli/console.h"
+#include "cli/number_option.h"
 #include "kda/error.h"
 #include "model/weights.h"
+#include "train/device.h"
 #include "train/run_folder.h"
 
 namespace kda::cli {
@@ -20,7 +23,27 @@ kda::DType compute_type(const std::string& dtype) {
   throw Error(ErrorCode::kInvalidArgument, "--dtype: expected fp32 or bf16, got '" + dtype + "'");
 }
 
+void add_model_options(CLI::App* verb, LoadModelOptions& options) {
+  verb->add_option("--tokenizer", options.tokenizer,
+                   "Tokenizer file; default: the copy in the checkpoint")
+      ->type_name("FILE");
+  verb->add_option("--dtype", options.dtype, "fp32 or bf16")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  verb->add_option("--device", options.device,
+                   "cpu, cuda, cuda:N, or auto: the first GPU when there is one")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  verb->add_option("--backend", options.backend, "Backend of the operator: auto, cpu, ref, cuda")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  add_whole(verb, "--threads", options.threads, kThreadRange, "CPU threads; 0 = all");
+}
+
 LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb) {
+  // First: the CUDA library must be there before any other use of torch.
+  const train::DeviceChoice device = train::choose_device(options.device);
+  binding::set_num_threads(options.threads);
   const train::CheckpointFolder checkpoint =
       train::resolve_checkpoint(options.checkpoint, [&](const train::CheckpointFolder& broken) {
         print_warning(verb, "checkpoint " + broken.path.string() +
@@ -29,6 +52,7 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   model::ModelOptions how;
   how.compute = compute_type(options.dtype);
   how.backend = options.backend;
+  how.device = device.device;
   std::vector<std::string> warnings;
   model::CausalLM model = model::load_model(checkpoint.path.string(), how, &warnings);
   for (const std::string& warning : warnings)

@@ -1,6 +1,7 @@
 /// From what a user calls a checkpoint to a model and its tokenizer.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
 
@@ -19,10 +20,17 @@ struct LoadModelOptions {
   std::string checkpoint;  ///< checkpoint folder, run folder, RUN/last, RUN/best
   std::string tokenizer;   ///< "" = the copy in the checkpoint
   std::string dtype = "fp32";
+  std::string device = "cpu";
   std::string backend = "auto";
+  int threads = 0;  ///< 0: the default of the process
 };
 
-/// Verifies hashes, loads, warns about broken newer checkpoints. Throws kIo, kInvalidArgument.
+/// --tokenizer, --dtype, --device, --backend and --threads of a verb that uses a model.
+void add_model_options(CLI::App* verb, LoadModelOptions& options);
+
+/// Chooses device and threads, verifies hashes, loads, warns about broken newer checkpoints. Throws
+/// kIo, kInvalidArgument, and kUnsupported for a device that is not there. Must come before any
+/// other use of torch in the process: it may load the CUDA library.
 LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb);
 
 /// "fp32" or "bf16"; "fp16" is refused with its reason.
