@@ -2,17 +2,15 @@
 """Registers, spills, shared memory and occupancy of the CUDA kernels, as a Markdown table.
 
     scripts/device/build_cuda.sh OBJECTS OUT -Xptxas -v 2> ptxas.log
-    ncu --section LaunchStats --section Occupancy --csv --page raw PROGRAM > ncu.csv
-    scripts/device/kernel_table.py ptxas.log ncu.csv
+    (launch_facts.cu says how it is compiled) ./facts > facts.txt
+    scripts/device/kernel_table.py ptxas.log facts.txt
 
-The compiler knows registers and spills; threads, dynamic shared memory and the occupancy that
-follows are those of a launch, so kernels that PROGRAM did not launch have no such columns.
+The compiler knows registers, spills and static shared memory; threads and dynamic shared memory are
+those of the launches. Occupancy is what these leave of 64 warps on a multiprocessor of sm_90.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import subprocess
 import sys
@@ -20,7 +18,9 @@ from pathlib import Path
 
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
-REGISTERS = re.compile(r"Used (\d+) registers")
+REGISTERS = re.compile(r"Used (\d+) registers(?:.*, (\d+) bytes smem)?")
+#: of a multiprocessor; every block takes 1 KiB of shared memory for itself
+WARPS, FILE, SHARED, RESERVED = 64, 65536, 233472, 1024
 
 
 def short(name: str) -> str:
@@ -36,62 +36,54 @@ def short(name: str) -> str:
     return name.replace("true", "1").replace("false", "0").replace(" ", "")
 
 
-def compiled(log: str) -> dict[str, tuple[int, int, int]]:
-    """Name to registers and bytes of spill stores and loads."""
-    found: dict[str, tuple[int, int, int]] = {}
+def compiled(log: str) -> dict[str, tuple[int, int, int, int]]:
+    """Name to registers, bytes of spill stores and loads, static shared memory."""
     mangled, spills = "", (0, 0)
-    rows: list[tuple[str, int, int, int]] = []
+    rows: list[tuple[str, int, int, int, int]] = []
     for line in log.splitlines():
         if match := ENTRY.search(line):
             mangled, spills = match[1], (0, 0)
         elif mangled and (match := SPILLS.search(line)):
             spills = int(match[1]), int(match[2])
         elif mangled and (match := REGISTERS.search(line)):
-            rows.append((mangled, int(match[1]), *spills))
+            rows.append((mangled, int(match[1]), *spills, int(match[2] or 0)))
             mangled = ""
     names = subprocess.run(
         ["c++filt"], input="\n".join(row[0] for row in rows), capture_output=True, text=True,
         check=True,
     ).stdout.split("\n")  # fmt: skip
-    for name, (_, registers, stores, loads) in zip(names, rows, strict=False):
-        found[short(name)] = registers, stores, loads
-    return found
+    return {short(name): row[1:] for name, row in zip(names, rows, strict=False)}
 
 
-def launched(text: str) -> dict[str, tuple[str, str, str]]:
-    """Name to threads per block, KiB of shared memory, occupancy in percent."""
-    start = text.find('"ID"')
-    if start < 0:
-        return {}
-    found = {}
-    for row in csv.DictReader(io.StringIO(text[start:])):
-        if not row["ID"]:
-            continue  # the row of units
-        shared = sum(
-            int(row[f"launch__shared_mem_per_block_{kind}"].replace(",", ""))
-            for kind in ("dynamic", "static")
-        )
-        found[short(row["Kernel Name"])] = (
-            row["launch__block_size"].replace(",", ""),
-            f"{shared / 1024:.1f}",
-            row["sm__maximum_warps_per_active_cycle_pct"],
-        )
-    return found
+def occupancy(registers: int, threads: int, shared: int) -> float:
+    """Share of the warps that fit: registers come in units of 256 per warp, warps in fours."""
+    warps = (threads + 31) // 32
+    per_warp = (32 * registers + 255) // 256 * 256
+    by_registers = FILE // per_warp // 4 * 4 // warps
+    by_shared = SHARED // ((shared + RESERVED + 127) // 128 * 128)
+    return min(WARPS // warps, by_registers, by_shared, 32) * warps / WARPS
 
 
 def main() -> None:
     if len(sys.argv) != 3:
         raise SystemExit(__doc__)
-    functions = compiled(Path(sys.argv[1]).read_text())
-    launches = launched(Path(sys.argv[2]).read_text())
+    facts = {}
+    for line in Path(sys.argv[2]).read_text().splitlines():
+        name, threads, dynamic = line.split()
+        facts[name] = int(threads), int(dynamic)
     print(
-        "| kernel | registers | spilled bytes, stores + loads | threads | shared KiB | occupancy % |"
+        "| kernel | registers | spilled bytes, stores + loads | threads | shared KiB | occupancy |"
     )
     print("| --- | --- | --- | --- | --- | --- |")
-    for name, (registers, stores, loads) in sorted(functions.items()):
+    found = compiled(Path(sys.argv[1]).read_text())
+    for name, (registers, stores, loads, static) in sorted(found.items()):
         spilled = f"{stores} + {loads}" if stores or loads else "0"
-        threads, shared, occupancy = launches.get(name, ("", "", ""))
-        print(f"| `{name}` | {registers} | {spilled} | {threads} | {shared} | {occupancy} |")
+        launch = " | | "
+        if name in facts:
+            threads, dynamic = facts[name]
+            share = occupancy(registers, threads, static + dynamic)
+            launch = f" {threads} | {(static + dynamic) / 1024:.1f} | {share:.0%} "
+        print(f"| `{name}` | {registers} | {spilled} |{launch}|")
 
 
 if __name__ == "__main__":
