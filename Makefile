@@ -55,6 +55,18 @@ test-sanitize: setup ## torch-free tests under AddressSanitizer and UBSan
 	cmake --build build/dev --parallel $(JOBS)
 	ctest --test-dir build/dev --output-on-failure --parallel $(JOBS)
 
+# Their names end in _test; the conformance suite of the GPU has no cases without one.
+CUDA_TESTS := cuda_tiling_test cuda_stage_model_test cuda_chunk_test cuda_stage_test
+
+.PHONY: test-cuda
+test-cuda: setup ## compile the CUDA code for sm_80 and sm_90a, run its tests (kernels: only where a GPU is)
+	scripts/setup_cuda.sh
+	@mkdir -p build/cuda
+	cmake --preset release -B build/cuda -DKDA_CUDA=ON -DKDA_PYTHON_COPY=OFF $(CMAKE_ARGS) \
+	  >build/cuda/configure.log 2>&1 || { cat build/cuda/configure.log; exit 1; }
+	cmake --build build/cuda --parallel $(JOBS) --target kda_cuda kda_model_cuda cuda_conformance_test $(CUDA_TESTS)
+	for test in $(CUDA_TESTS); do OMP_NUM_THREADS=1 build/cuda/bin/$$test --gtest_brief=1; done
+
 .PHONY: coverage
 coverage: setup ## line coverage of the torch-free layers, as text
 	scripts/coverage.sh

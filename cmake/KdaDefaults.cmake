@@ -27,6 +27,18 @@ if(NOT PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION
     "40 times slower. Configure with -DCMAKE_BUILD_TYPE=Release.")
 endif()
 
+# nvcc: $CUDACXX, PATH, the usual place, or what scripts/setup_cuda.sh fetched.
+if(KDA_CUDA AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(KDA_NVCC nvcc
+    HINTS /usr/local/cuda/bin "${CMAKE_CURRENT_LIST_DIR}/../.deps/cuda/nvidia/cu13/bin")
+  if(NOT KDA_NVCC)
+    message(FATAL_ERROR "kda: KDA_CUDA=ON needs nvcc, and there is none on PATH, in /usr/local/cuda "
+      "or in .deps/cuda. Run scripts/setup_cuda.sh (fetches 105 MB), set CUDACXX, or configure with "
+      "-DKDA_CUDA=OFF.")
+  endif()
+  set(CMAKE_CUDA_COMPILER "${KDA_NVCC}" CACHE FILEPATH "CUDA compiler")
+endif()
+
 # Options of this project's own targets; imported and interface dependencies keep theirs. GCC 12
 # sees overlapping copies inside std::string's own operator+ (its bug 105651).
 add_library(kda_options INTERFACE)

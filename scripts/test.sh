@@ -28,6 +28,8 @@ cpp_tests() {
 stage "C++ tests" cpp_tests
 stage "Python tests" env OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -p no:cacheprovider tests/python
 
+grep -q '^KDA_CUDA:BOOL=ON' "$build/CMakeCache.txt" || summary+=(
+  "note  the CUDA code was not compiled: make test-cuda does that")
 printf '\n'
 printf '%s\n' "${summary[@]}"
 exit $status
