@@ -22,6 +22,19 @@ struct Form {
   std::int64_t heads, D;
 };
 
+// v_t = e_t.
+void unit_values(StageChunk* c) {
+  c->v = Mat(c->L, c->v.cols());
+  for (std::int64_t i = 0; i < c->L; ++i)
+    c->v(i, i) = 1.0;
+}
+
+void unit_state(StageChunk* c) {
+  c->state = Mat(c->state.rows(), c->state.cols());
+  for (std::int64_t d = 0; d < c->state.rows(); ++d)
+    c->state(d, d) = 1.0;
+}
+
 class HopperStage : public ::testing::TestWithParam<Form> {
  protected:
   static constexpr std::int64_t kStep = 16;  // tokens that the kernels take at a time
@@ -106,9 +119,7 @@ TEST_P(HopperStage, GateAndItsSum) {
     StageRig r = rig(T);
     r.for_each([](StageChunk& c) {
       c.beta.assign(c.beta.size(), 0.0);
-      c.state = Mat(c.state.rows(), c.state.cols());
-      for (std::int64_t d = 0; d < c.state.rows(); ++d)
-        c.state(d, d) = 1.0;
+      unit_state(&c);
     });
     run(&r);
     const HostTensor state = r.get("final_state");
@@ -132,9 +143,7 @@ TEST_P(HopperStage, QueryKeyProducts) {
   r.for_each([](StageChunk& c) {
     c.beta.assign(c.beta.size(), 0x1p-20);
     c.state = Mat(c.state.rows(), c.state.cols());
-    c.v = Mat(c.L, c.v.cols());
-    for (std::int64_t i = 0; i < c.L; ++i)
-      c.v(i, i) = 1.0;
+    unit_values(&c);
   });
   run(&r);
   std::vector<double> got, want;
@@ -153,9 +162,7 @@ TEST_P(HopperStage, Inverse) {
   read_through_queries(&r);
   r.for_each([](StageChunk& c) {
     c.state = Mat(c.state.rows(), c.state.cols());
-    c.v = Mat(c.L, c.v.cols());
-    for (std::int64_t i = 0; i < c.L; ++i)
-      c.v(i, i) = 1.0;
+    unit_values(&c);
   });
   run(&r);
   std::vector<double> got, want;
@@ -189,9 +196,7 @@ TEST_P(HopperStage, WyW) {
   read_through_queries(&r);
   r.for_each([](StageChunk& c) {
     c.v = Mat(c.L, c.v.cols());
-    c.state = Mat(c.state.rows(), c.state.cols());
-    for (std::int64_t d = 0; d < c.state.rows(); ++d)
-      c.state(d, d) = 1.0;
+    unit_state(&c);
   });
   run(&r);
   std::vector<double> got, want;

@@ -49,6 +49,34 @@ Mat scaled(Mat m, double factor) {
 
 Mat zeros_like(const Mat& m) { return Mat(m.rows(), m.cols()); }
 
+// Everything that a scan reads as the model has it, then the scan.
+void place_and_scan(StageRig* r) {
+  r->place_inputs();
+  r->place_factors();
+  r->place_ends();
+  r->make_scan_outputs();
+  r->scan_forward();
+}
+
+void place_and_reverse(StageRig* r) {
+  r->place_inputs();
+  r->place_factors();
+  r->place_ends();
+  r->make_reverse_outputs();
+  r->scan_reverse();
+}
+
+void place_all_for_local(StageRig* r) {
+  r->place_inputs();
+  r->place_factors();
+  r->place_states();
+  r->place_d_states();
+  r->place_x();
+  r->make_local_outputs();
+  r->local();
+  r->for_each([](StageChunk& c) { local_bwd(&c); });
+}
+
 class Stage : public ::testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
@@ -144,11 +172,7 @@ TEST_P(Stage, Wy_U) {
   StageRig r = rig(StageGate::kMild);
   show_new_values(&r);
   r.for_each([](StageChunk& c) { c.state = zeros_like(c.state); });
-  r.place_inputs();
-  r.place_factors();
-  r.place_ends();
-  r.make_scan_outputs();
-  r.scan_forward();
+  place_and_scan(&r);
   r.for_each([](StageChunk& c) { wy(&c); });
   r.expect_rows(
       "wy", "u", "o", [](const StageChunk& c) { return c.u; }, limit(5e-3));
@@ -162,11 +186,7 @@ TEST_P(Stage, Wy_W) {
     c.state = identity(c.state.rows(), c.state.cols());
     c.v = zeros_like(c.v);
   });
-  r.place_inputs();
-  r.place_factors();
-  r.place_ends();
-  r.make_scan_outputs();
-  r.scan_forward();
+  place_and_scan(&r);
   r.for_each([](StageChunk& c) { wy(&c); });
   r.expect_rows(
       "wy", "w", "o", [](const StageChunk& c) { return scaled(c.w, -1.0); }, limit(5e-3));
@@ -176,11 +196,7 @@ TEST_P(Stage, Wy_W) {
 TEST_P(Stage, StateAndOutput) {
   for (const StageGate gate : kReadyGates) {
     StageRig r = rig(gate);
-    r.place_inputs();
-    r.place_factors();
-    r.place_ends();
-    r.make_scan_outputs();
-    r.scan_forward();
+    place_and_scan(&r);
     for (auto& chunks : r.heads) {
       for (std::size_t i = 0; i < chunks.size(); ++i) {
         if (i > 0) chunks[i].state = chunks[i - 1].next_state;
@@ -214,11 +230,7 @@ TEST_P(Stage, Output) {
         c.state = chunks.front().state;
       }
     }
-    r.place_inputs();
-    r.place_factors();
-    r.place_ends();
-    r.make_scan_outputs();
-    r.scan_forward();
+    place_and_scan(&r);
     r.for_each([](StageChunk& c) {
       wy(&c);
       output_and_state(&c);
@@ -239,11 +251,7 @@ TEST_P(Stage, OutputBwd_LocalValues) {
       c.qt = zeros_like(c.qt);
       c.d_state = zeros_like(c.d_state);
     });
-    r.place_inputs();
-    r.place_factors();
-    r.place_ends();
-    r.make_reverse_outputs();
-    r.scan_reverse();
+    place_and_reverse(&r);
     r.for_each([](StageChunk& c) { output_bwd(&c); });
     r.expect_tiles(
         "output_bwd", "dv_local", "x", [](const StageChunk& c) { return c.dv_local; }, limit(5e-3));
@@ -263,15 +271,8 @@ TEST_P(Stage, OutputBwd_QueryKeyProducts) {
     gate_cumsum(&c);
     intra(&c);
   });
-  r.place_inputs();
-  r.place_factors();
-  r.place_states();
-  r.place_d_states();
-  r.place_x();
-  r.make_local_outputs();
-  r.local();
+  place_all_for_local(&r);
   r.for_each([](StageChunk& c) {
-    local_bwd(&c);
     Mat wide(c.L, c.k.cols());
     for (std::int64_t i = 0; i < c.L; ++i)
       std::copy_n(c.d_a_qk.row(i), c.L, wide.row(i));
@@ -284,11 +285,7 @@ TEST_P(Stage, OutputBwd_QueryKeyProducts) {
 TEST_P(Stage, StateBwd) {
   for (const StageGate gate : kReadyGates) {
     StageRig r = rig(gate);
-    r.place_inputs();
-    r.place_factors();
-    r.place_ends();
-    r.make_reverse_outputs();
-    r.scan_reverse();
+    place_and_reverse(&r);
     for (auto& chunks : r.heads) {
       for (std::size_t i = chunks.size(); i-- > 0;) {
         if (i + 1 < chunks.size()) chunks[i].d_state = chunks[i + 1].before;
@@ -320,17 +317,6 @@ void expect_gradients(const StageRig& r, const char* stage, double rows, double 
       stage, "dbeta", "dbeta", [](const StageChunk& c) { return column(c.dbeta); }, gates);
   r.expect_rows(
       stage, "dg", "dg", [](const StageChunk& c) { return c.dg; }, gates);
-}
-
-void place_all_for_local(StageRig* r) {
-  r->place_inputs();
-  r->place_factors();
-  r->place_states();
-  r->place_d_states();
-  r->place_x();
-  r->make_local_outputs();
-  r->local();
-  r->for_each([](StageChunk& c) { local_bwd(&c); });
 }
 
 // What comes from states and X alone: with A = 0 there is no v_new, so no d_a_qk and no d_a_kk.
@@ -368,11 +354,7 @@ TEST_P(Stage, WyBwd_ThroughTheStateUpdate) {
 TEST_P(Stage, WyBwd_Values) {
   StageRig r = rig(StageGate::kMild);
   if (!r.mma()) GTEST_SKIP() << "compared in FromStatesAndX";
-  r.place_inputs();
-  r.place_factors();
-  r.place_ends();
-  r.make_reverse_outputs();
-  r.scan_reverse();
+  place_and_reverse(&r);
   const HostTensor x = r.get("x");
   for (std::size_t hv = 0; hv < r.heads.size(); ++hv) {  // dv of the X that the scan put out
     for (std::size_t n = 0; n < r.heads[hv].size(); ++n) {
