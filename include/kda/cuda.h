@@ -21,9 +21,10 @@
 /// K = V in {32, 64, 96, 128}. Recurrent calls compute in f32 for every type; K = V = 128 with
 /// aligned rows runs at the speed of memory.
 ///
-/// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V = 128, a
-/// bounded gate and the norm inside is one fused kernel (docs/ops/chunk-hopper.md);
-/// `chunk_forward_path` says which kernels a call takes and why.
+/// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V in {64, 128},
+/// a bounded gate and the norm inside is one fused kernel, and the backward of K = V = 128 two
+/// (docs/ops/chunk-hopper.md); `chunk_forward_path` and `chunk_backward_path` say which kernels a
+/// call takes and why.
 #pragma once
 
 #include <string>
@@ -38,9 +39,16 @@ void register_backend();
 /// Which kernels `chunk_forward` would run for this call on the current device, and what speaks
 /// against the others, in one line. Throws what `chunk_forward` would for a faulty call.
 std::string chunk_forward_path(const ChunkForwardParams& params);
+std::string chunk_backward_path(const ChunkBackwardParams& params);
 
 /// Switches the kernels made for Hopper on (as from the start) or off for the whole process, to
 /// compare them with the portable ones. Workspace sizes depend on it.
 void set_hopper_enabled(bool enabled);
+
+/// Whether those kernels may cut long sequences of few heads into segments (on from the start;
+/// dense calls only). The result is exact up to rounding, but its bits depend on the number of
+/// segments and so on B, HV and T. Off: the bits of a sequence never depend on how many others are
+/// in the call. Workspace sizes depend on it.
+void set_hopper_segments(bool enabled);
 
 }  // namespace kda::cuda

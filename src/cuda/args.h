@@ -107,6 +107,12 @@ struct ChunkArgs {
   float* da_log = nullptr;       // [HV]
   float* d_dt_bias = nullptr;    // [HV,K]
   Tensor d_initial_state;
+
+  // Sequences cut into segments (Hopper, dense calls): per (sequence, segment but one, value head)
+  // what a segment makes of a state S as map S + end, later the state there, f32.
+  int segments = 1;
+  float* segment_ends = nullptr;  // [N,segments-1,HV,K,V]
+  float* segment_maps = nullptr;  // the same, transposed
 };
 
 // Gated RMS norm of the output of a recurrent call.

@@ -50,7 +50,15 @@ std::string chunk_forward_path(const ChunkForwardParams& params) {
   return "portable kernels; the fused kernel for Hopper is not used: " + reason;
 }
 
+std::string chunk_backward_path(const ChunkBackwardParams& params) {
+  const std::string reason =
+      hopper::backward_reason_against(params, core::check_chunk_backward(params));
+  if (reason.empty()) return "kernels for Hopper (sm_90a)";
+  return "portable kernels; those for Hopper are not used: " + reason;
+}
+
 void set_hopper_enabled(bool enabled) { hopper::set_enabled(enabled); }
+void set_hopper_segments(bool enabled) { hopper::set_segments(enabled); }
 
 void check_workspace(std::size_t bytes, const Context& context) {
   if (bytes == 0) return;

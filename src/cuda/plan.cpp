@@ -27,6 +27,16 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
   map->chunk_seq = arena->take<std::int32_t>(map->num_chunks);
 }
 
+// Hopper: what segments make of states.
+void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
+  args->segments = hopper::segments_of(problem);
+  const Dims& d = problem.dims;
+  const std::int64_t count = d.N * (args->segments - 1) * d.HV * d.K * d.V;
+  if (count == 0) return;
+  args->segment_ends = arena->take<float>(count);
+  args->segment_maps = arena->take<float>(count);
+}
+
 void* take_elems(Arena* arena, Path path, std::int64_t count) {
   if (path == Path::kMma) return arena->take<std::uint16_t>(count);
   return arena->take<float>(count);
@@ -111,6 +121,7 @@ void plan_kept(const Workspace& kept, const core::Problem& problem, ChunkArgs* a
 std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args) {
   Arena arena(base);
   plan_map(problem, &arena, &args->map);
+  plan_segments(problem, &arena, args);
   return arena.used();
 }
 
@@ -126,6 +137,7 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   plan_map(problem, &arena, &args->map);
   args->factor_columns = static_cast<int>(padded_key(problem.dims, path_of(problem)));
   const bool fused = hopper::backward_reason_against(params, problem).empty();
+  if (fused) plan_segments(problem, &arena, args);
   if (!fused && params.kept.data == nullptr) {
     plan_factors(d, path, problem.num_state_blocks, &arena, &args->factors);
   }

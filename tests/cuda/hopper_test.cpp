@@ -29,6 +29,18 @@ TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
   }
 }
 
+TEST(HopperTiling, SegmentsOnlyWhereMultiprocessorsAreFree) {
+  constexpr std::int64_t kSms = 132;
+  for (std::int64_t heads : {32, 64, 96, 768})
+    EXPECT_EQ(cuda::hopper::segment_count(heads, 65536, kSms), 1) << heads;
+  for (std::int64_t heads : {1, 8, 16})
+    EXPECT_EQ(cuda::hopper::segment_count(heads, 512, kSms), 1) << heads;
+  EXPECT_EQ(cuda::hopper::segment_count(1, 2048, kSms), 4);
+  EXPECT_EQ(cuda::hopper::segment_count(16, 8192, kSms), 8);
+  EXPECT_EQ(cuda::hopper::segment_count(8, 65536, kSms), 16);
+  EXPECT_EQ(cuda::hopper::segment_count(0, 65536, kSms), 1);
+}
+
 // A case that the fused forward serves, to be varied.
 Case served(const std::string& name) {
   return {.name = name,
@@ -97,6 +109,26 @@ TEST(HopperPath, NamesTheKernelsAndTheReason) {
   refused(c, DType::kBF16, "qk_l2norm");
 }
 
+TEST(HopperPath, BackwardWithoutStates_IsPortable) {
+  std::string reason;
+  if (!have_gpu(&reason)) GTEST_SKIP() << reason;
+  if (path_of(served("served"), DType::kBF16) != kFused) GTEST_SKIP();
+  alignas(16) static char nowhere[16];
+  const auto view = [](std::initializer_list<std::int64_t> shape) {
+    TensorView v = view_of(nowhere, DType::kBF16, shape);
+    v.space = MemorySpace::kCuda;
+    return v;
+  };
+  ChunkBackwardParams p;
+  p.in.q = p.in.k = p.in.v = p.in.g_raw = p.d_o = p.dq = view({1, 130, 2, 128});
+  p.in.beta_logit = view({1, 130, 2});
+  p.in.gate.lower_bound_ln = -5.0;
+  p.in.qk_l2norm = true;
+  EXPECT_NE(cuda::chunk_backward_path(p).find("h_kv"), std::string::npos);
+  p.h_kv = view({3, 2, 128, 128});
+  EXPECT_EQ(cuda::chunk_backward_path(p), "kernels for Hopper (sm_90a)");
+}
+
 TEST(HopperPath, SwitchedOff_SaysSo) {
   cuda::set_hopper_enabled(false);
   const std::string path = path_of(served("served"), DType::kBF16);
@@ -132,7 +164,16 @@ std::vector<Case> cases() {
     whole.cu = {0, 1, 1, 64, 81, 81, 82, 147, 150};
     all.push_back(whole);
   }
-  Case c = served("no_states");
+  Case c = served("segments");
+  c.T = 2100;
+  c.H = c.HV = 1;
+  all.push_back(c);
+  c.name = "segments_grouped";
+  c.B = 2;
+  c.T = 2049;
+  c.HV = 2;
+  all.push_back(c);
+  c = served("no_states");
   c.initial_state = c.final_state = c.d_final_state = c.h_kv = false;
   all.push_back(c);
   c = served("beta_max_two");
@@ -223,6 +264,37 @@ TEST_F(HopperScan, PackedSequences_DoNotSeeEachOther) {
   EXPECT_TRUE(std::equal(a.begin(), a.begin() + 33 * token, b.begin()));
   EXPECT_TRUE(std::equal(a.begin() + 97 * token, a.end(), b.begin() + 97 * token));
   EXPECT_FALSE(a == b);
+}
+
+// A row of a batch and on its own, long enough for segments where they are allowed.
+TEST_F(HopperScan, WithoutSegments_RowsDoNotSeeTheBatch) {
+  Case two = served("two_rows");
+  two.B = 2;
+  two.T = 2048;
+  two.H = two.HV = 1;
+  two.h_kv = false;
+  const CaseData data = make_data(two, backend_.io);
+  Case one = two;
+  one.B = 1;
+  CaseData alone = make_data(one, backend_.io);
+  const auto first_row = [](const HostTensor& from, HostTensor* to) {
+    std::copy_n(from.data.begin(), to->data.size(), to->data.begin());
+  };
+  first_row(data.q, &alone.q);
+  first_row(data.k, &alone.k);
+  first_row(data.v, &alone.v);
+  first_row(data.g, &alone.g);
+  first_row(data.beta, &alone.beta);
+  first_row(data.a_log, &alone.a_log);
+  first_row(data.dt_bias, &alone.dt_bias);
+  first_row(data.state0, &alone.state0);
+  cuda::set_hopper_segments(false);
+  const RunResult both = run_chunk(backend_, two, data, {.backward = false});
+  const RunResult single = run_chunk(backend_, one, alone, {.backward = false});
+  cuda::set_hopper_segments(true);
+  HostTensor expected = single.values.at(Quantity::kO);
+  first_row(both.values.at(Quantity::kO), &expected);
+  EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);
 }
 
 // One head among 70 (whole heads to a block) and on its own (half heads): the same bits.

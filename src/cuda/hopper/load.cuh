@@ -40,7 +40,7 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
     const std::uint16_t* v = static_cast<const std::uint16_t*>(values.data) +
                              w.span.row * values.s0 + t * values.s1 + w.hv * values.s2 + w.v0 +
                              8 * piece;
-    const bool has_values = !C::kReverse || values.data != nullptr;
+    const bool has_values = !w.is_map && values.data != nullptr;
     for (int step = 0; step < w.num_chunks; ++step) {
       const int rows = chunk_rows(w, chunk_of_step<C>(w, step));
       ptx::mbarrier_wait(free_barrier<C>(smem, at.slot), at.parity);

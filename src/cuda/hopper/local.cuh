@@ -23,15 +23,16 @@ __global__ void __launch_bounds__(LocalLayout::kThreads, 1)
   const int warp = __shfl_sync(0xffffffffU, static_cast<int>(threadIdx.x) / 32 % 4, 0);
   if (threadIdx.x == 0) {
     constexpr int kLoaders = 128;
+    constexpr int kMain = L::kMainWarps * ptx::kWarpArrivals;
     for (int set = 0; set < 2; ++set) {
       ptx::mbarrier_init(local_barrier(smem, L::kRawLoaded + set), kLoaders);
-      ptx::mbarrier_init(local_barrier(smem, L::kSetReady + set), 4);
-      ptx::mbarrier_init(local_barrier(smem, L::kSetFree + set), L::kMainWarps);
+      ptx::mbarrier_init(local_barrier(smem, L::kSetReady + set), 4 * ptx::kWarpArrivals);
+      ptx::mbarrier_init(local_barrier(smem, L::kSetFree + set), kMain);
     }
     for (int barrier = L::kStatesLoaded; barrier <= L::kDotReady; ++barrier)
       ptx::mbarrier_init(local_barrier(smem, barrier), kLoaders);
     for (int barrier = L::kTilesFree; barrier < L::kNumBarriers; ++barrier)
-      ptx::mbarrier_init(local_barrier(smem, barrier), L::kMainWarps);
+      ptx::mbarrier_init(local_barrier(smem, barrier), kMain);
     ptx::mbarrier_init_fence();
   }
   __syncthreads();  // barriers before their users

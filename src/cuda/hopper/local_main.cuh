@@ -171,7 +171,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
   };
   const auto arrive = [&](int barrier) {
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(local_barrier(smem, barrier));
+    ptx::warp_arrive(local_barrier(smem, barrier), lane);
   };
   std::uint32_t n = 0;
   for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {

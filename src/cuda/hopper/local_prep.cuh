@@ -416,7 +416,7 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     local_merge(smem, warp, lane);
     ptx::fence_async_shared();
     __syncwarp();  // every lane's stores and fence before the arrival
-    if (lane == 0) ptx::mbarrier_arrive(local_barrier(smem, L::kSetReady + index));
+    ptx::warp_arrive(local_barrier(smem, L::kSetReady + index), lane);
     ++n;
   }
 }

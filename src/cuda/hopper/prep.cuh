@@ -294,7 +294,7 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
         invert<C>(small, scratch, beta, lane);
         ptx::fence_async_shared();
         __syncwarp();  // every lane's stores and fence before the arrival
-        if (lane == 0) ptx::mbarrier_arrive(ready_barrier<C>(smem, at.slot));
+        ptx::warp_arrive(ready_barrier<C>(smem, at.slot), lane);
         at.advance(C::kPrepWarps);
       }
     }

@@ -68,17 +68,26 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   std::uint32_t snapshots = 0;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (int item = static_cast<int>(blockIdx.x); item < static_cast<int>(num_items);
+       item += static_cast<int>(gridDim.x)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
+    Tensor from = args.d_final_state;
+    std::int64_t from_at = w.n * from.s0 + w.hv * from.s1;
+    if (!C::kMaps && w.segment + 1 < args.segments) {  // the start of the next segment
+      from = segment_matrix(args, args.segment_ends, w.place, false);
+      from_at = 0;
+    }
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      load_state(args.d_final_state,
-                 w.n * args.d_final_state.s0 + w.hv * args.d_final_state.s1 +
-                     64 * half * args.d_final_state.s2,
-                 v_warp + r, c2, state[half]);
+      if constexpr (C::kMaps) {
+        start_segment(w.is_map, 64 * half, v_warp + r, c2, state[half]);
+      } else {
+        load_state(from, from_at + 64 * half * from.s2, v_warp + r, c2, state[half]);
+      }
     }
     const int num_blocks = w.num_chunks / kSteps;
+    const int length = static_cast<int>(w.span.length);
     const std::int64_t V = args.shape.V;
     for (int block = num_blocks - 1; block >= 0; --block) {
       const std::int64_t tile = w.span.first_chunk + block;
@@ -92,7 +101,9 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
         pack_state<64>(state[half], frag[half]);
-      store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
+      if constexpr (C::kSnapshots) {
+        store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
+      }
       float du[8];
       std::uint32_t d_o[4];
       ptx::ldmatrix_trans(d_o, v_at + at.slot * C::kSlotBytes);
@@ -177,15 +188,15 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         } else {
           ptx::wgmma_wait<0>();
         }
-        if (lane == 0) ptx::mbarrier_arrive(done);
-        store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
-        if (args.dv.data != nullptr) {
+        ptx::warp_arrive(done, lane);
+        if constexpr (!C::kMaps) store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
+        if (!C::kMaps && args.dv.data != nullptr) {
           std::uint32_t dv[4];  // beta X
 #pragma unroll
           for (int p = 0; p < 4; ++p)
             dv[p] = minus[p] ^ 0x80008000U;
           store_tokens(dv, dv_to + chunk * kChunk * args.dv.s1, args.dv.s1,
-                       chunk_rows(w, block * kSteps + chunk) - r);
+                       min(length - (block * kSteps + chunk) * kChunk, kChunk) - r);
         }
         if (step + 1 < kSteps) {
           ptx::wgmma_wait<0>();
@@ -193,15 +204,8 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         }
       }
     }
-    if (args.d_initial_state.data != nullptr) {
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        store_state(args.d_initial_state,
-                    w.n * args.d_initial_state.s0 + w.hv * args.d_initial_state.s1 +
-                        64 * half * args.d_initial_state.s2,
-                    v_warp + r, c2, state[half]);
-      }
-    }
+    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, 0, v_warp + r,
+                 c2, state);
   }
 }
 

@@ -25,13 +25,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < C::kSlots; ++slot) {
       ptx::mbarrier_init(loaded_barrier<C>(smem, slot), C::kLoadThreads);
-      ptx::mbarrier_init(ready_barrier<C>(smem, slot), 1);
-      ptx::mbarrier_init(free_barrier<C>(smem, slot), 4 * C::kValueGroups);
+      ptx::mbarrier_init(ready_barrier<C>(smem, slot), ptx::kWarpArrivals);
+      ptx::mbarrier_init(free_barrier<C>(smem, slot), 4 * C::kValueGroups * ptx::kWarpArrivals);
     }
     if constexpr (C::kSnapshots) {
       for (int stage = 0; stage < C::kValueGroups; ++stage) {
-        ptx::mbarrier_init(stage_full_barrier<C>(smem, stage), 4);
-        ptx::mbarrier_init(stage_free_barrier<C>(smem, stage), 2);
+        ptx::mbarrier_init(stage_full_barrier<C>(smem, stage), 4 * ptx::kWarpArrivals);
+        ptx::mbarrier_init(stage_free_barrier<C>(smem, stage), 2 * ptx::kWarpArrivals);
       }
     }
     ptx::mbarrier_init_fence();

@@ -11,6 +11,7 @@ namespace kda::cuda::hopper {
 namespace {
 
 std::atomic<bool> g_enabled{true};
+std::atomic<bool> g_segments{true};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
@@ -57,8 +58,15 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 
 }  // namespace
 
+int segments_of(const core::Problem& problem) {
+  const Dims& d = problem.dims;
+  if (!g_segments.load() || problem.packed || d.K != 128) return 1;
+  return segment_count(d.N * d.HV, d.T, device_support().num_sms);
+}
+
 void set_enabled(bool enabled) { g_enabled.store(enabled); }
 bool enabled() { return g_enabled.load(); }
+void set_segments(bool enabled) { g_segments.store(enabled); }
 
 std::string forward_reason_against(const ChunkForwardParams& params, const core::Problem& problem) {
   const OperatorInputs& in = params.in;

@@ -51,6 +51,31 @@ __device__ inline void load_state(const Tensor& from, std::int64_t at, int v, in
   }
 }
 
+// Where a segment starts that is run for its end (zero) or its map (the identity).
+__device__ inline void start_segment(bool is_map, int first_channel, int v, int c2,
+                                     float (&state)[32]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x) {
+      const bool one = first_channel + 8 * t + c2 + x % 2 == v + 8 * (x / 2);
+      state[4 * t + x] = is_map && one ? 1.0F : 0.0F;
+    }
+  }
+}
+
+// The state at the end of another segment, channels first_channel .. + 63.
+__device__ inline void load_end(const ChunkArgs& args, std::int64_t place, int first_channel, int v,
+                                int c2, float (&state)[32]) {
+  const float* from = args.segment_ends + (place * args.shape.K + first_channel) * args.shape.V;
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+#pragma unroll
+    for (int x = 0; x < 4; ++x)
+      state[4 * t + x] = from[(8 * t + c2 + x % 2) * args.shape.V + v + 8 * (x / 2)];
+  }
+}
+
 __device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int c2,
                                    const float (&state)[32]) {
 #pragma unroll
@@ -61,6 +86,24 @@ __device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int
           state[4 * t + x];
     }
   }
+}
+
+// What an item leaves: the end or map of its segment, or, in segment `last`, the state at the end
+// of the sequence.
+template <typename C>
+__device__ inline void store_end(const ChunkArgs& args, const Work& w, const Tensor& end, int last,
+                                 int v, int c2, const float (&state)[C::kHalves][32]) {
+  Tensor to = end;
+  std::int64_t at = w.n * end.s0 + w.hv * end.s1;
+  if constexpr (C::kMaps) {
+    to = segment_matrix(args, w.is_map ? args.segment_maps : args.segment_ends, w.place, w.is_map);
+    at = 0;
+  } else if (end.data == nullptr || w.segment != last) {
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < C::kHalves; ++half)
+    store_state(to, at + 64 * half * to.s2, v, c2, state[half]);
 }
 
 // The rounded state as rows of values, [kK, 64], to the stage from where other warps carry it to
@@ -80,7 +123,7 @@ __device__ inline void store_snapshot(std::uint32_t smem, int group, int warp, i
       ptx::stmatrix_trans(mine + (64 * half + 16 * s) * C::kStageRow, frag[half][s]);
   }
   __syncwarp();  // every lane's stores before the arrival
-  if (lane == 0) ptx::mbarrier_arrive(stage_full_barrier<C>(smem, group));
+  ptx::warp_arrive(stage_full_barrier<C>(smem, group), lane);
 }
 
 // The other side: 64 threads carry one snapshot after another to `to` (the state's [K, V] rows).
@@ -108,7 +151,7 @@ __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, 
           *reinterpret_cast<uint4*>(out + row * V) = ptx::load_shared(from + row * C::kStageRow);
         }
         __syncwarp();  // the stage is read before the arrival
-        if (thread % 32 == 0) ptx::mbarrier_arrive(stage_free_barrier<C>(smem, group));
+        ptx::warp_arrive(stage_free_barrier<C>(smem, group), thread % 32);
       }
     }
   }
@@ -186,6 +229,9 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   const int c2 = lane % 4 * 2;
   const std::int64_t o_stride = args.o.s1;
   const float scale = args.in.scale;
+  // Rows of an output. For segments' maps none, but not so that the compiler knows: it would take
+  // the products apart and serialise them.
+  const int shown = C::kMaps ? ptx::forgotten(0) : kChunk;
   // This lane's address of the v tile: 8x8 blocks (tokens, values), values second.
   const int v_row = lane % 8 + 8 * (lane / 16);
   const std::uint32_t v_at =
@@ -205,15 +251,21 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   PendingOutput pending;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (int item = static_cast<int>(blockIdx.x); item < static_cast<int>(num_items);
+       item += static_cast<int>(gridDim.x)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
+    const Tensor& from = args.in.initial_state;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      load_state(args.in.initial_state,
-                 w.n * args.in.initial_state.s0 + w.hv * args.in.initial_state.s1 +
-                     64 * half * args.in.initial_state.s2,
-                 v_warp + r, c2, state[half]);
+      if constexpr (C::kMaps) {
+        start_segment(w.is_map, 64 * half, v_warp + r, c2, state[half]);
+      } else if (w.segment > 0) {  // the end of the segment before
+        load_end(args, w.place - args.shape.HV, 64 * half, v_warp + r, c2, state[half]);
+      } else {
+        load_state(from, w.n * from.s0 + w.hv * from.s1 + 64 * half * from.s2, v_warp + r, c2,
+                   state[half]);
+      }
       pack_state<64>(state[half], frag[half]);
     }
     std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
@@ -230,7 +282,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
                  ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
     }
     ptx::wgmma_wait<0>();
-    for (int chunk = 0; chunk < w.num_chunks; ++chunk) {
+    int left = static_cast<int>(w.span.length);  // tokens
+    for (int chunk = 0; left > 0; ++chunk, left -= kChunk) {
       const std::uint32_t slot_bytes = at.slot * C::kSlotBytes;
       const std::uint32_t small_bytes = at.slot * C::kSmallBytes;
       const std::uint32_t done = free_barrier<C>(smem, at.slot);
@@ -265,7 +318,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
         o_rows[e] = -scale * out[e];
       // After the last chunk: the same slot again, whose products are not used. (No branch here:
       // the compiler would serialise the products.)
-      if (chunk + 1 < w.num_chunks) at.advance(1);
+      if (left > kChunk) at.advance(1);
       ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
       start_values(v_at + at.slot * C::kSlotBytes, y, out);
       float2 decay[8];
@@ -282,13 +335,13 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
                    ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
         if (half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay);
       }
-      if (lane == 0) ptx::mbarrier_arrive(done);
+      ptx::warp_arrive(done, lane);
 #pragma unroll
       for (int p = 0; p < 4; ++p)
         pending.frag[p] = pack_bf16(fmaf(scale, inner[2 * p], o_rows[2 * p]),
                                     fmaf(scale, inner[2 * p + 1], o_rows[2 * p + 1]));
       pending.to = o;
-      pending.rows = chunk_rows(w, chunk) - r;
+      pending.rows = (left < shown ? left : shown) - r;
       store_output(pending, o_stride);
       o += kChunk * o_stride;
       ptx::wgmma_wait<0>();
@@ -296,15 +349,9 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       ptx::wgmma_pin(out);
     }
     if (w.num_chunks > 0) at.advance(1);
-    if (args.final_state.data != nullptr) {
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        store_state(args.final_state,
-                    w.n * args.final_state.s0 + w.hv * args.final_state.s1 +
-                        64 * half * args.final_state.s2,
-                    v_warp + r, c2, state[half]);
-      }
-    }
+    // The item once more: kept over the loop, it costs registers that the products need.
+    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.final_state, args.segments - 1,
+                 v_warp + r, c2, state);
   }
 }
 

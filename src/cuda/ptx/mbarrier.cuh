@@ -19,6 +19,18 @@ __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives for the warp, whose lanes have met (`__syncwarp`) after what they release.
+// compute-sanitizer orders only the accesses of threads that arrive themselves: built for its
+// racecheck, all do.
+#ifdef KDA_RACECHECK
+inline constexpr int kWarpArrivals = 32;
+#else
+inline constexpr int kWarpArrivals = 1;
+#endif
+__device__ inline void warp_arrive(std::uint32_t barrier, int lane) {
+  if (kWarpArrivals > 1 || lane == 0) mbarrier_arrive(barrier);
+}
+
 // Arrives once all cp.async of this thread have landed; part of the count given to init.
 __device__ inline void cp_async_mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
