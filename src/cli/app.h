@@ -38,6 +38,7 @@ void add_eval(CLI::App& app);
 void add_export_flores(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_overfit(CLI::App& app);
+void add_sft(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_train(CLI::App& app);
 

@@ -1,168 +1,7 @@
-#include <algorithm>
-#include <cstdio>
-#include <memory>
-#include <set>
-#include <string>
-#include <type_traits>
-
 #include "cli/app.h"
-#include "cli/console.h"
-#include "io/atomic_file.h"
-#include "io/json.h"
-#include "kda/error.h"
-#include "train/options.h"
-#include "train/signals.h"
-#include "train/trainer.h"
-#include "train/units.h"
+#include "cli/training_verb.h"
 
 namespace kda::cli {
-namespace {
-
-struct TrainCommand {
-  train::TrainOptions options;
-  std::set<std::string> given;
-  std::string resume;
-  std::string config;
-  bool auto_resume = false;
-  bool overwrite = false;
-  bool dump_config = false;
-};
-
-const char* type_name(const std::string&) { return "TEXT"; }
-const char* type_name(std::int64_t) { return "N"; }
-const char* type_name(double) { return "X"; }
-const char* type_name(const train::Count&) { return "COUNT"; }
-const char* type_name(const train::Period&) { return "PERIOD"; }
-const char* type_name(const train::NonFinitePolicy&) { return "POLICY"; }
-
-/// One option per field of the table; remembers which fields the user named.
-void add_fields(CLI::App* verb, const std::shared_ptr<TrainCommand>& command) {
-  train::for_each_field(command->options, [&](const train::FieldInfo& info, auto& field) {
-    using Field = std::remove_reference_t<decltype(field)>;
-    const std::string flag = train::flag_of(info.key);
-    const std::string key = info.key;
-    CLI::Option* option = nullptr;
-    if constexpr (std::is_same_v<Field, bool>) {
-      option = verb->add_flag_callback(flag, [command, key, &field] {
-        field = true;
-        command->given.insert(key);
-      });
-    } else if constexpr (std::is_same_v<Field, std::vector<std::string>>) {
-      option = verb->add_option_function<std::vector<std::string>>(
-          flag, [command, key, &field](const std::vector<std::string>& values) {
-            field = values;
-            command->given.insert(key);
-          });
-      option->allow_extra_args(false)->take_all()->type_name("TEXT");
-    } else {
-      option = verb->add_option_function<std::string>(
-          flag, [command, key, flag, &field](const std::string& text) {
-            train::parse_text(text, flag, field);
-            command->given.insert(key);
-          });
-      option->type_name(type_name(field));
-      const std::string preset = train::to_text(field);
-      if (!preset.empty() && preset != "-1" && preset != "0") option->default_str(preset);
-    }
-    option->description(info.help)->group(info.group);
-  });
-}
-
-/// Options of a saved config.json, under those that the user named.
-void apply_config_file(TrainCommand& command) {
-  const io::Json json = io::read_json_file(command.config);
-  const auto section = json.is_object() ? json.find("train") : json.end();
-  const io::Json& table = section != json.end() ? *section : json;
-  const train::TrainOptions from_file = train::options_from_json(table.dump(), command.config);
-  io::Json merged = io::parse_json(train::options_to_json(from_file), "options");
-  const io::Json named = io::parse_json(train::options_to_json(command.options), "options");
-  // One budget on the command line replaces whichever the file has.
-  const std::set<std::string> budgets{"steps", "max_tokens", "epochs"};
-  const bool has_budget = std::any_of(budgets.begin(), budgets.end(), [&](const std::string& key) {
-    return command.given.contains(key);
-  });
-  for (const auto& item : named.items()) {
-    if (command.given.contains(item.key()) || (has_budget && budgets.contains(item.key()))) {
-      merged[item.key()] = item.value();
-    }
-  }
-  command.options = train::options_from_json(merged.dump(), command.config);
-}
-
-train::TrainRequest request_of(TrainCommand& command) {
-  const bool continues = !command.resume.empty() || command.auto_resume;
-  if (continues && command.overwrite) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--overwrite excludes --resume and --auto-resume: give one");
-  }
-  if (!command.resume.empty() && !command.config.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--resume and --config exclude each other: a run continues with its own options");
-  }
-  if (!command.config.empty()) apply_config_file(command);
-  train::TrainRequest request;
-  request.overwrite = command.overwrite;
-  if (!command.resume.empty()) {
-    if (command.given.contains("out") && command.options.out != command.resume) {
-      throw Error(ErrorCode::kInvalidArgument, "--resume " + command.resume + " and --out " +
-                                                   command.options.out +
-                                                   " name different folders: a run continues in "
-                                                   "its own");
-    }
-    command.options.out = command.resume;
-    request.resume = train::ResumeMode::kYes;
-  } else if (command.auto_resume) {
-    request.resume = train::ResumeMode::kIfPresent;
-  }
-  request.options = command.options;
-  request.given_keys = command.given;
-  return request;
-}
-
-void print_summary(const train::TrainOutcome& outcome, const std::string& run) {
-  std::printf("%s step %lld/%lld, loss %.4f (smoothed)",
-              outcome.signal_number != 0 || outcome.stopped_early ? "stopped at" : "done:",
-              static_cast<long long>(outcome.point.step),
-              static_cast<long long>(outcome.total_steps), outcome.loss_ema);
-  if (outcome.has_best) {
-    std::printf(", best held-out loss %.4f at step %lld", outcome.best_loss,
-                static_cast<long long>(outcome.best_step));
-  }
-  std::printf("\n%s in %s, %s tok/s all in all, peak memory %s", run.c_str(),
-              train::short_duration(outcome.seconds).c_str(),
-              train::short_count(outcome.tokens_per_second).c_str(),
-              train::short_bytes(static_cast<double>(outcome.peak_resident_bytes)).c_str());
-  if (outcome.skipped > 0) {
-    std::printf(", %lld steps skipped", static_cast<long long>(outcome.skipped));
-  }
-  std::printf("\n");
-  if (outcome.signal_number != 0) {
-    std::printf("%s: saved %s; continue with kda train --resume %s\n",
-                train::signal_name(outcome.signal_number), outcome.last_checkpoint.c_str(),
-                run.c_str());
-  } else if (outcome.stopped_early) {
-    std::printf("continue with kda train --resume %s\n", run.c_str());
-  } else {
-    std::printf("plot %s/loss.svg, metrics %s/metrics.jsonl; text: kda generate --ckpt %s\n",
-                run.c_str(), run.c_str(), run.c_str());
-  }
-}
-
-int run_train(TrainCommand& command) {
-  const train::TrainRequest request = request_of(command);
-  if (command.dump_config) {
-    train::check_options(request.options);
-    std::printf("%s\n", train::options_to_json(request.options).c_str());
-    return kDone;
-  }
-  const train::SignalScope signals;
-  ConsoleReporter reporter("train");
-  const train::TrainOutcome outcome = train::train(request, reporter);
-  print_summary(outcome, request.options.out);
-  return outcome.signal_number == 0 ? kDone : kSignalBase + outcome.signal_number;
-}
-
-}  // namespace
 
 void add_train(CLI::App& app) {
   CLI::App* verb = add_verb(
@@ -171,32 +10,13 @@ void add_train(CLI::App& app) {
       "  kda train --resume runs/first --steps 400          # goes on exactly where it stopped\n"
       "  kda train --data my.txt --tokenizer spm.model --max-tokens 8.2M --dtype bf16 --out "
       "runs/b\n"
+      "  kda train --preset k3-0.5b --attnres block --device cuda --config run.toml --out runs/k3\n"
       "  kda train --config runs/first/config.json --lr 1e-3 --out runs/c\n"
       "\n"
-      "Periods: 200u (optimizer steps), 1Mt (tokens), 2e (epochs), off.\n"
+      "Budgets: 500u (optimizer steps), 2Mt (tokens), 3e (epochs). Periods: the same, or off.\n"
       "Ctrl-C, SIGTERM and SIGHUP save within one micro-batch and leave with 130, 143, 129.\n"
       "Documents: docs/training.md");
-  auto command = std::make_shared<TrainCommand>();
-  add_fields(verb, command);
-  verb->add_option(
-          "--resume", command->resume,
-          "Continue the run in this folder from its last sound checkpoint; its own options "
-          "hold, flags that do not change the trajectory may be given anew")
-      ->type_name("RUN")
-      ->group("Run");
-  verb->add_flag("--auto-resume", command->auto_resume,
-                 "Continue --out when it holds a checkpoint, else start")
-      ->group("Run");
-  verb->add_flag("--overwrite", command->overwrite, "Replace the run that --out holds")
-      ->group("Run");
-  verb->add_option("--config", command->config,
-                   "Take options from the config.json of a run; flags override it")
-      ->type_name("FILE")
-      ->group("Run");
-  verb->add_flag("--dump-config", command->dump_config,
-                 "Print the options as JSON and leave; --config reads it back")
-      ->group("Run");
-  on_run(verb, [command] { return run_train(*command); });
+  add_training_verb(verb, {});
 }
 
 }  // namespace kda::cli

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   kda::cli::add_data(app);
   kda::cli::add_tokenizer(app);
   kda::cli::add_train(app);
+  kda::cli::add_sft(app);
   kda::cli::add_eval(app);
   kda::cli::add_export_flores(app);
   kda::cli::add_generate(app);

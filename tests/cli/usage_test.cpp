@@ -27,6 +27,7 @@ TEST(Usage, Version_HasCommitTorchAndFlags) {
 
 TEST(Usage, Help_OfEveryVerbHasUsageAndExamples) {
   const std::vector<std::vector<std::string>> verbs = {{"train"},
+                                                       {"sft"},
                                                        {"generate"},
                                                        {"overfit"},
                                                        {"bench"},
@@ -89,6 +90,12 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
       {with({"--max-tokens", "5k"}), "train", {"--steps", "--max-tokens", "exclude each other"}},
       {with({"--lr", "fast"}), "train", {"--lr", "'fast'"}},
       {with({"--lr", "-1"}), "train", {"--lr", "-1"}},
+      {with({"--steps", "2Mt"}), "train", {"--steps", "optimizer steps", "2Mt"}},
+      {with({"--optimizer", "lion"}), "train", {"--optimizer", "adamw or muon", "lion"}},
+      {with({"--schedule", "linear"}), "train", {"--schedule", "cosine or wsd"}},
+      {with({"--attnres", "some"}), "train", {"--attnres", "off, block or full"}},
+      {with({"--attnres-block-size", "2"}), "train", {"--attnres-block-size", "--attnres block"}},
+      {with({"--device", "gpu"}), "train", {"--device", "cuda:N", "gpu"}},
       {with({"--batch", "0"}), "train", {"--batch", "0"}},
       {with({"--eval-every", "5x"}), "train", {"--eval-every", "5x", "200u"}},
       {with({"--dtype", "fp8"}), "train", {"--dtype", "fp8"}},
@@ -147,14 +154,39 @@ TEST(Usage, DumpConfig_IsReadBackByConfig) {
   arguments.emplace_back("--dump-config");
   const ProgramResult first = kda(arguments);
   ASSERT_EQ(first.exit_code, 0) << first.err;
-  testing::write_text(testing::scratch() / "dump.json", first.out);
-  const ProgramResult second =
-      kda({"train", "--config", (testing::scratch() / "dump.json").string(), "--dump-config"});
+  const std::string file = (testing::scratch() / "dump.toml").string();
+  testing::write_text(file, first.out);
+  const ProgramResult second = kda({"train", "--config", file, "--dump-config"});
   EXPECT_EQ(second.out, first.out) << second.err;
-  const ProgramResult third = kda({"train", "--config", (testing::scratch() / "dump.json").string(),
-                                   "--max-tokens", "1M", "--dump-config"});
-  EXPECT_NE(third.out.find("\"steps\": 0"), std::string::npos) << third.out << third.err;
-  EXPECT_NE(third.out.find("\"lr\": 0.0025"), std::string::npos);
+  const ProgramResult third =
+      kda({"train", "--config", file, "--max-tokens", "1Mt", "--dump-config"});
+  EXPECT_NE(third.out.find("steps = 0\n"), std::string::npos) << third.out << third.err;
+  EXPECT_NE(third.out.find("max_tokens = 1000000\n"), std::string::npos);
+  EXPECT_NE(third.out.find("lr = 0.0025\n"), std::string::npos);
+}
+
+TEST(Usage, Config_MistakesNameFileAndNearestKey) {
+  const std::string file = (testing::scratch() / "wrong.toml").string();
+  testing::write_text(file, "seq_lem = 128\n");
+  expect_error(kda({"train", "--config", file}), 2, "train", {"wrong.toml", "seq_lem", "seq_len"});
+  testing::write_text(file, "[sft]\nlr = 1e-4\n");
+  expect_error(kda({"train", "--config", file}), 2, "train", {"wrong.toml", "[train]"});
+}
+
+TEST(Usage, PresetDefaults_AreThoseOfTheRecipe) {
+  std::vector<std::string> words{"train", "--preset",    "0.5b",  "--data",
+                                 "d",     "--tokenizer", "t",     "--out",
+                                 "o",     "--attnres",   "block", "--dump-config"};
+  const ProgramResult plain = kda(words);
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  for (const char* line : {"seq_len = 2048\n", "batch = 2\n", "grad_accum = 8\n", "lr = 0.0003\n",
+                           "recompute = true\n", "dtype = \"bf16\"\n", "steps = 250\n"}) {
+    EXPECT_NE(plain.out.find(line), std::string::npos) << line << plain.out;
+  }
+  words.insert(words.end(), {"--batch", "1", "--max-tokens", "1G"});
+  const ProgramResult changed = kda(words);
+  for (const char* line : {"batch = 1\n", "steps = 0\n", "max_tokens = 1000000000\n"})
+    EXPECT_NE(changed.out.find(line), std::string::npos) << line << changed.out;
 }
 
 TEST(Usage, Colours_NeverReachAPipe) {

@@ -106,6 +106,8 @@ std::vector<std::string> train_arguments(const fs::path& out, int steps,
                                  "3e-3",
                                  "--threads",
                                  "1",
+                                 "--device",
+                                 "cpu",
                                  "--log-every",
                                  "1u"};
   words.insert(words.end(), more.begin(), more.end());
