@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/app.h"
+#include "cli/ckpt_convert.h"
 #include "cli/console.h"
 #include "cli/table.h"
 #include "io/escape.h"
@@ -215,7 +216,7 @@ bool verify_one(const fs::path& folder) {
         }
       }
       model::load_model(folder.string(), {});  // the weights fit the config
-      train::read_trainer_file(folder);
+      if (fs::exists(folder / "trainer.json")) train::read_trainer_file(folder);
     } catch (const Error& error) {
       faults.emplace_back(error.what());
     }
@@ -241,7 +242,7 @@ int run_verify(const std::string& name) {
 }  // namespace
 
 void add_ckpt(CLI::App& app) {
-  CLI::App* ckpt = add_verb(app, "ckpt", "List, inspect and verify checkpoints");
+  CLI::App* ckpt = add_verb(app, "ckpt", "List, inspect, verify and convert checkpoints");
   ckpt->require_subcommand(1);
   auto name = std::make_shared<std::string>();
   auto tensors = std::make_shared<bool>(false);
@@ -266,6 +267,9 @@ void add_ckpt(CLI::App& app) {
                               "  kda ckpt verify runs/first");
   verify->add_option("ckpt", *name, "Checkpoint or run folder")->type_name("PATH")->required();
   on_run(verify, [name] { return run_verify(*name); });
+
+  add_ckpt_convert(*ckpt);
+  add_ckpt_logits(*ckpt);
 }
 
 }  // namespace kda::cli
