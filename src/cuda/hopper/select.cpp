@@ -61,7 +61,8 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 int segments_of(const core::Problem& problem) {
   const Dims& d = problem.dims;
   if (!g_segments.load() || problem.packed || d.K != 128) return 1;
-  return segment_count(d.N * d.HV, d.T, device_support().num_sms);
+  const int num_sms = device_support().num_sms;
+  return num_sms > 0 ? segment_count(d.N * d.HV, d.T, num_sms) : 1;
 }
 
 void set_enabled(bool enabled) { g_enabled.store(enabled); }
