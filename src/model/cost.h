@@ -30,7 +30,12 @@ struct TrainingShape {
   DType compute = DType::kF32;
   bool recompute_blocks = false;
   std::int64_t optimizer_bytes_per_parameter = 8;  ///< AdamW: two f32 moments
+  std::int64_t fixed_bytes = 0;                    ///< kCudaWorkspaceBytes on a CUDA device
 };
+
+/// What workspaces of the operator and of libtorch's libraries take on a CUDA device, whatever the
+/// model: measured on an H200 as what the formulas miss of small recomputed models.
+inline constexpr std::int64_t kCudaWorkspaceBytes = 290'000'000;
 
 struct MemoryEstimate {
   std::int64_t parameters_bytes = 0;
@@ -39,8 +44,10 @@ struct MemoryEstimate {
   std::int64_t activations_bytes = 0;  ///< kept from forward to backward
   std::int64_t activation_bytes_per_token = 0;
   std::int64_t scratch_bytes = 0;  ///< largest temporary: logits slice, weight copies
+  std::int64_t fixed_bytes = 0;    ///< TrainingShape::fixed_bytes
   std::int64_t total_bytes() const {
-    return parameters_bytes + gradients_bytes + optimizer_bytes + activations_bytes + scratch_bytes;
+    return parameters_bytes + gradients_bytes + optimizer_bytes + activations_bytes +
+           scratch_bytes + fixed_bytes;
   }
 };
 

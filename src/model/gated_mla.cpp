@@ -214,6 +214,7 @@ at::Tensor GatedMla::continued(const Inputs& in, const Sequences& sequences,
   const at::Tensor sums = at::empty({query.size(0), c.num_heads, c.kv_lora_rank}, in.q.options());
   const auto cu = host_span(sequences.cu_host);
   for (std::size_t n = 0; n + 1 < cu.size(); ++n) {
+    if (cu[n + 1] == cu[n]) continue;
     const std::int64_t past = cache.past[n];
     const std::int64_t total = past + cu[n + 1] - cu[n];
     const std::int64_t block = std::max<std::int64_t>(1, kLogits / (c.num_heads * total));

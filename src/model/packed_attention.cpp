@@ -36,16 +36,22 @@ class FixedOrder {
  public:
   FixedOrder()
       : before_(at::globalContext().deterministicAlgorithms()),
-        warn_only_(at::globalContext().deterministicAlgorithmsWarnOnly()) {
+        warn_only_(at::globalContext().deterministicAlgorithmsWarnOnly()),
+        fill_(at::globalContext().deterministicFillUninitializedMemory()) {
     at::globalContext().setDeterministicAlgorithms(true, false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);  // a write for nothing
   }
-  ~FixedOrder() { at::globalContext().setDeterministicAlgorithms(before_, warn_only_); }
+  ~FixedOrder() {
+    at::globalContext().setDeterministicAlgorithms(before_, warn_only_);
+    at::globalContext().setDeterministicFillUninitializedMemory(fill_);
+  }
   FixedOrder(const FixedOrder&) = delete;
   FixedOrder& operator=(const FixedOrder&) = delete;
 
  private:
   bool before_;
   bool warn_only_;
+  bool fill_;
 };
 
 at::Tensor unit_last(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }

@@ -71,5 +71,52 @@ TEST(Cost_Memory, RecomputationAndBf16NeedLess) {
   EXPECT_EQ(plain.activations_bytes, 2048 * plain.activation_bytes_per_token);
 }
 
+TEST(Cost_K3, HandCountedMlaAndExperts) {
+  KDAConfig c = small_k3_config();
+  const double before = model::flops_per_token(c).matrices;
+  c.num_layers = 6;  // KDA, KDA, KDA, MLA, KDA, MLA: one KDA layer with experts more
+  // d=24. KDA as above without its feed-forward layer; router 6, shared 12, 2 experts of 12 in a
+  // latent of 16, latent down and up.
+  const double kda = 24.0 * (64 + 64 + 64 + 64 + 8 + 4) + 8.0 * 128 + 64.0 * 24;
+  const double moe = 24.0 * 6 + 3.0 * 24 * 12 + 2 * 3.0 * 16 * 12 + 2 * 24.0 * 16;
+  EXPECT_DOUBLE_EQ(model::flops_per_token(c).matrices - before, 2 * (kda + moe));
+  c.full_attn_period = 2;  // KDA, MLA, KDA, MLA, KDA, MLA
+  // q 10 x 24 and 36 x 10, latent 20, keys and values 60 x 16, gate and output 36.
+  const double mla = 24.0 * 10 + 36.0 * 10 + 24.0 * 20 + 60.0 * 16 + 2 * 36.0 * 24;
+  EXPECT_DOUBLE_EQ(model::flops_per_token(c).matrices - before, 2 * (mla + moe));
+  EXPECT_DOUBLE_EQ(model::flops_per_token(c).attention_per_key, 3 * 2.0 * 3 * (12 + 12));
+  EXPECT_DOUBLE_EQ(model::flops_per_token(c).forward(10) - model::flops_per_token(c).forward(),
+                   10 * 3 * 2.0 * 3 * (12 + 12));
+}
+
+TEST(Cost_K3, ActiveParametersLeaveUnusedExpertsOut) {
+  const model::ParameterCount count = model::count_parameters(small_k3_config());
+  EXPECT_EQ(count.total() - count.active(), 4 * 4 * 3 * 16 * 12);  // layers, experts, weights
+}
+
+TEST(Cost_K3, StateBytesGrowWithMlaLayersOnly) {
+  const KDAConfig c = small_k3_config();
+  const auto lm = make_model(c, DType::kF32);
+  EXPECT_EQ(2 * model::decode_state_bytes(c), lm.new_state(2).size_bytes());
+  EXPECT_EQ(model::decode_state_bytes(c, 100) - model::decode_state_bytes(c), 100 * 2 * 20 * 4);
+}
+
+TEST(Cost_K3, RecomputationKeepsInputsOnly) {
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = 4096;
+  shape.compute = DType::kBF16;
+  for (const auto mode :
+       {model::AttnResMode::kOff, model::AttnResMode::kBlock, model::AttnResMode::kFull}) {
+    KDAConfig c = KDAConfig::preset("k3-0.5b");
+    c.attn_res.mode = mode;
+    shape.recompute_blocks = false;
+    const auto kept = model::estimate_training_memory(c, shape);
+    shape.recompute_blocks = true;
+    const auto recomputed = model::estimate_training_memory(c, shape);
+    EXPECT_GT(kept.activations_bytes, 5 * recomputed.activations_bytes);
+    EXPECT_EQ(kept.parameters_bytes, 4 * model::count_parameters(c).total());
+  }
+}
+
 }  // namespace
 }  // namespace kda::test

@@ -76,6 +76,25 @@ TEST(K3Decode_Rows, NeighboursOfAnyLengthChangeNothing) {
     EXPECT_EQ(together[n].ids, model::generate(lm, {prompts[n]}, options)[0].ids) << n;
 }
 
+TEST(K3Decode_Rows, RowsWithoutTokensAreLeftAlone) {
+  const KDAConfig c = small_k3_config();
+  const CausalLM lm = make_model(c, DType::kF64);
+  spread_weights(lm, 88);
+  DecodeState state = lm.new_state(3);  // the first row has never seen a token
+  lm.prefill({index(random_ids(13, 61, 89)), index({0, 0, 4, 13})}, state);
+  const DecodeState before = state.clone();
+  DecodeState alone = state.clone();
+  alone.select_rows({2});
+  const at::Tensor logits = lm.prefill({index({1, 2, 3}), index({0, 0, 0, 3})}, state);
+  EXPECT_EQ(logits.narrow(0, 0, 2).abs().max().item<double>(), 0.0);
+  EXPECT_LT(max_difference(logits[2], lm.prefill(model::pack({{1, 2, 3}}), alone)[0]), 1e-11);
+  EXPECT_EQ(state.lengths(), (Ids{0, 4, 12}));
+  for (const std::int64_t row : {0, 1}) {
+    EXPECT_TRUE(same_bits(state.layers()[3].latent[row], before.layers()[3].latent[row]));
+    EXPECT_TRUE(same_bits(state.layers()[0].state_kv[row], before.layers()[0].state_kv[row]));
+  }
+}
+
 TEST(K3Decode_Rows, SomeRowsStepSelectAndReset) {
   const KDAConfig c = small_k3_config();
   const CausalLM lm = make_model(c, DType::kF64);
