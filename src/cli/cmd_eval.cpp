@@ -86,10 +86,11 @@ int run_ppl(const PplCommand& command) {
               result.loss, result.perplexity(), result.bits_per_byte);
   const std::string part =
       result.tokens == result.available ? "" : " of " + std::to_string(result.available);
-  std::printf("%lld%s predicted tokens (EOS included), %s of text, %s tok/s\n",
+  std::printf("%lld%s predicted tokens (EOS included), %s of text, %s tok/s on %s\n",
               static_cast<long long>(result.tokens), part.c_str(),
               train::short_bytes(static_cast<double>(result.bytes)).c_str(),
-              train::short_count(static_cast<double>(result.tokens) / took).c_str());
+              train::short_count(static_cast<double>(result.tokens) / took).c_str(),
+              loaded.device.c_str());
   return kDone;
 }
 

@@ -232,7 +232,7 @@ int run_mt(const MtCommand& command) {
     const LoadedModel loaded = load_for_use(command.load, kMtVerb);
     report.system = loaded.folder.string();
     report.checkpoint = eval::stage_of(loaded.folder);
-    report.device = loaded.model.device().str();
+    report.device = loaded.device;
     translate_sections(command, loaded, report,
                        command.json ? silent : static_cast<train::Reporter&>(console));
   } else {

@@ -40,7 +40,8 @@ bool put_token(std::string_view text) {
 /// Numbers of one continuation, on standard error.
 class Statistics {
  public:
-  void print_line(const eval::Continuation& made, const GenerateOptions& options) const {
+  void print_line(const eval::Continuation& made, const GenerateOptions& options,
+                  const LoadedModel& loaded) const {
     if (options.quiet) return;
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -48,8 +49,8 @@ class Statistics {
         "[" + std::to_string(made.prompt_tokens) + " prompt + " + std::to_string(made.new_tokens) +
         " new tokens, " +
         train::short_count(static_cast<double>(made.new_tokens) / std::max(seconds, 1e-9)) +
-        " tok/s, seed " + std::to_string(options.how.sampling.seed) +
-        ", finish=" + model::name_of(made.reason) + "]";
+        " tok/s on " + loaded.model.device().str() + ", seed " +
+        std::to_string(options.how.sampling.seed) + ", finish=" + model::name_of(made.reason) + "]";
     std::fprintf(stderr, "%s\n", styled(Style::kDim, text, 2).c_str());
   }
 
@@ -92,7 +93,7 @@ void translate_line(const LoadedModel& loaded, const GenerateOptions& options,
   });
   put_text("\n");
   std::fflush(stdout);
-  statistics.print_line(made, options);
+  statistics.print_line(made, options, loaded);
 }
 
 constexpr const char* kHelp =
@@ -132,7 +133,7 @@ void go_on(const LoadedModel& loaded, const GenerateOptions& options, const std:
       session.continue_text(continue_options(options, loaded.tokenizer), put_token);
   put_text("\n");
   std::fflush(stdout);
-  statistics.print_line(made, options);
+  statistics.print_line(made, options, loaded);
 }
 
 /// One row of a JSONL file of prompts.
@@ -207,7 +208,7 @@ int generate_once(const GenerateOptions& options, const std::string& prompt) {
     const eval::Continuation made = session.continue_text(how, put_token);
     put_text("\n");
     std::fflush(stdout);
-    statistics.print_line(made, options);
+    statistics.print_line(made, options, loaded);
     if (!options.session.empty()) session.save(options.session);
     train::poll_stop();
   }

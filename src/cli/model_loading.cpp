@@ -65,7 +65,7 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
                 "--tokenizer: it has " + std::to_string(tokenizer.vocab_size()) +
                     " pieces, the model " + std::to_string(model.config().vocab_size));
   }
-  return {checkpoint.path, std::move(model), std::move(tokenizer)};
+  return {checkpoint.path, std::move(model), std::move(tokenizer), device.text};
 }
 
 }  // namespace kda::cli

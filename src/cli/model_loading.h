@@ -14,13 +14,14 @@ struct LoadedModel {
   std::filesystem::path folder;
   model::CausalLM model;
   text::Tokenizer tokenizer;
+  std::string device;  ///< as shown: "cuda:0 (NVIDIA H200)", "cpu (auto: why)"
 };
 
 struct LoadModelOptions {
   std::string checkpoint;  ///< checkpoint folder, run folder, RUN/last, RUN/best
   std::string tokenizer;   ///< "" = the copy in the checkpoint
   std::string dtype = "fp32";
-  std::string device = "cpu";
+  std::string device = "auto";
   std::string backend = "auto";
   int threads = 0;  ///< 0: the default of the process
 };

@@ -14,13 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 using testing::fresh_folder;
 using testing::kda;
+using testing::mentions;
 using testing::Program;
 using testing::ProgramResult;
 using testing::train_arguments;
-
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Starts a long run, sends `signal_number` once `needle` shows, and expects a clean stop that can
 /// be continued.
@@ -33,7 +30,7 @@ void stop_and_continue(const std::string& name, const std::string& needle, int s
   program.send(signal_number);
   const ProgramResult result = program.finish(60);
   EXPECT_EQ(result.exit_code, 128 + signal_number) << result.out << result.err;
-  EXPECT_TRUE(holds(result.out, "--resume")) << result.out;
+  EXPECT_TRUE(mentions(result.out, "--resume")) << result.out;
   const ProgramResult verify = kda({"ckpt", "verify", run.string()});
   EXPECT_EQ(verify.exit_code, 0) << verify.err;
   // The evaluation and samples that were cut short come first; one more step is enough to see it
@@ -79,7 +76,7 @@ TEST(Signals, Term_InTokenizing) {
   program.send(SIGTERM);
   const ProgramResult result = program.finish(60);
   EXPECT_EQ(result.exit_code, 143) << result.out;
-  EXPECT_TRUE(holds(result.err, "stopped by SIGTERM")) << result.err;
+  EXPECT_TRUE(mentions(result.err, "stopped by SIGTERM")) << result.err;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     EXPECT_NE(entry.path().extension(), ".kdatok") << entry.path();
   }

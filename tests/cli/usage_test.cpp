@@ -33,6 +33,7 @@ TEST(Usage, Help_OfEveryVerbHasUsageAndExamples) {
                                                        {"bench"},
                                                        {"doctor"},
                                                        {"eval", "ppl"},
+                                                       {"eval", "mt"},
                                                        {"ckpt", "ls"},
                                                        {"ckpt", "inspect"},
                                                        {"ckpt", "verify"},

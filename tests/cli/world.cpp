@@ -126,4 +126,8 @@ void expect_error(const ProgramResult& result, int exit_code, const std::string&
   }
 }
 
+bool mentions(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace kda::cli::testing

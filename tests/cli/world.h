@@ -29,4 +29,7 @@ std::vector<std::string> train_arguments(const std::filesystem::path& out, int s
 void expect_error(const ProgramResult& result, int exit_code, const std::string& verb,
                   const std::vector<std::string>& parts);
 
+/// Whether `text` contains `part`.
+bool mentions(const std::string& text, const std::string& part);
+
 }  // namespace kda::cli::testing
