@@ -210,10 +210,10 @@ void check_options(const TrainOptions& o) {
   if (budgets > 1) refuse_option("--steps, --max-tokens and --epochs exclude each other: give one");
   if (budgets == 0) refuse_option("no budget: give one of --steps, --max-tokens, --epochs (> 0)");
   if (o.data.empty()) refuse_option("--data: expected a folder or text file, got nothing");
-  if (o.tokenizer.empty()) refuse_option("--tokenizer: expected a tokenizer file, got nothing");
   if (o.task == Task::kSft && o.init_from.empty()) {
-    refuse_option("--init-from: expected the checkpoint to start from, got nothing");
+    refuse_option("--init-from (--ckpt): expected the checkpoint to start from, got nothing");
   }
+  if (o.tokenizer.empty()) refuse_option("--tokenizer: expected a tokenizer file, got nothing");
   if (o.out.empty()) refuse_option("--out: expected a folder for the run, got nothing");
   const auto count = [](const char* key, std::int64_t value, std::int64_t low, std::int64_t high) {
     check_range(

@@ -117,7 +117,7 @@ TEST(SftVerb, TwoProcessesGiveTheBytesOfOne) {
 TEST(SftVerb, MistakesAreOneLine) {
   const fs::path run = fresh_folder("sft-wrong") / "run";
   expect_error(kda({"sft", "--data", pairs().string(), "--steps", "2", "--out", run.string()}), 2,
-               "sft", {"--tokenizer"});
+               "sft", {"--ckpt"});
   expect_error(kda(sft_arguments(run, 2, {"--target-lang", "fr"})), 2, "sft", {"en or zh", "fr"});
   expect_error(kda(sft_arguments(run, 2, {"--preset", "toy"})), 2, "sft", {"--preset"});
   expect_error(kda(sft_arguments(run, 2, {"--data", testing::corpus().string()})), 1, "sft",

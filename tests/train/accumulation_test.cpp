@@ -1,12 +1,16 @@
 #include "train/accumulation.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
+#include "train/adamw.h"
 #include "train/evaluate.h"
 #include "train/fixture.h"
-#include "train/optimizer.h"
 
 namespace kda::train {
 namespace {
@@ -59,8 +63,9 @@ StepResult step_in(std::int64_t size) {
     const BatchTensors batch =
         to_tensors(rows(begin, std::min(size, kRows - begin), config.vocab_size));
     const model::LossOutput loss = model.loss(batch.packed, batch.targets);
-    window.add(loss, loss.loss_sum.item<double>(), reference);
+    window.add(loss, reference);
   }
+  EXPECT_FALSE(window.settle());
   const double scale = window.gradient_scale(reference);
   result.loss = window.mean_loss();
   result.norm = optimizer.gradient_stats().norm * scale;
@@ -117,9 +122,25 @@ TEST(Accumulation, MicroBatchWithoutTargetsAddsNothing) {
   std::fill(batch.targets.begin(), batch.targets.end(), text::kIgnoreIndex);
   const BatchTensors tensors = to_tensors(batch);
   const model::LossOutput loss = model.loss(tensors.packed, tensors.targets);
-  window.add(loss, loss.loss_sum.item<double>(), 24);
+  window.add(loss, 24);
+  EXPECT_FALSE(window.settle());
   EXPECT_EQ(window.targets, 0);
   EXPECT_EQ(window.loss_sum, 0.0);
+}
+
+TEST(Accumulation, SettleNamesTheFirstLossThatIsNotFinite) {
+  AccumulationWindow window;
+  const auto lone = [](double value) {
+    return model::LossOutput{at::full({}, value, at::kFloat).set_requires_grad(true), 1};
+  };
+  for (const double value : {2.0, 3.0, std::nan(""), 1.0, HUGE_VAL}) {
+    const model::LossOutput loss = lone(value);
+    window.add({loss.loss_sum * 1.0, 1}, 4);
+  }
+  EXPECT_EQ(window.targets, 5);
+  EXPECT_EQ(window.settle(), std::optional<std::size_t>(2));
+  EXPECT_FALSE(window.settle());  // once
+  EXPECT_TRUE(std::isnan(window.loss_sum));
 }
 
 TEST(Accumulation, TrainerTakesTheSameStepHoweverTheBatchIsCut) {

@@ -111,6 +111,7 @@ TrainRequest tiny_request(const fs::path& out, std::int64_t steps) {
   o.seq_len = 32;
   o.lr = 3e-3;
   o.threads = 1;
+  o.device = "cpu";
   o.eval_every = {};
   o.sample_every = {};
   o.save_every = {};

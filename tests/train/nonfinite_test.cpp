@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "kda/error.h"
+#include "train/adamw.h"
 #include "train/checkpoint.h"
 #include "train/fixture.h"
 #include "train/trainer.h"

@@ -1,5 +1,3 @@
-#include "train/optimizer.h"
-
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +9,7 @@
 
 #include "binding/functional.h"
 #include "kda/error.h"
+#include "train/adamw.h"
 #include "train/fixture.h"
 
 namespace kda::train {

@@ -7,6 +7,7 @@
 #include "io/jsonl_log.h"
 #include "kda/error.h"
 #include "text/tokenizer_trainer.h"
+#include "train/adamw.h"
 #include "train/checkpoint.h"
 #include "train/fixture.h"
 #include "train/process_memory.h"

@@ -133,7 +133,7 @@ TEST(RunFolder, Resolve_RunLastBestAndFolder) {
   ScratchFolder run;
   make(run.path(), {5, 0});
   make(run.path(), {10, 0});
-  write_best(run.path(), {5, 3.25});
+  write_best(run.path(), {5, 3.25, {}});
   EXPECT_EQ(resolve_checkpoint(run.path()).point, (RunPoint{10, 0}));
   EXPECT_EQ(resolve_checkpoint(run.path().string() + "/").point, (RunPoint{10, 0}));
   EXPECT_EQ(resolve_checkpoint(run / "last").point, (RunPoint{10, 0}));

@@ -47,6 +47,21 @@ TEST(Units, ParsePeriod_UnitsAndRoundTrip) {
   }
 }
 
+TEST(Units, ParseBudget_TakesItsOwnUnitOnly) {
+  EXPECT_EQ(parse_budget("500u", 'u', "--steps"), 500);
+  EXPECT_EQ(parse_budget("2k", 'u', "--steps"), 2000);
+  EXPECT_EQ(parse_budget("2Mt", 't', "--max-tokens"), 2'000'000);
+  EXPECT_EQ(parse_budget("2M t", 't', "--max-tokens"), 2'000'000);
+  EXPECT_EQ(parse_budget("3e", 'e', "--epochs"), 3);
+  EXPECT_EQ(parse_budget("7", 0, "--limit"), 7);
+  EXPECT_THROW(parse_budget("7u", 0, "--limit"), Error);
+  EXPECT_THROW(parse_budget("u", 'u', "--steps"), Error);
+  const std::string text =
+      testing::error_text(ErrorCode::kInvalidArgument, [] { parse_budget("2Mt", 'u', "--steps"); });
+  EXPECT_NE(text.find("optimizer steps"), std::string::npos) << text;
+  EXPECT_NE(text.find("'2Mt'"), std::string::npos) << text;
+}
+
 TEST(Units, IsDue_FiresOncePerPeriodInEachUnit) {
   const auto fires = [](const Period& period, std::int64_t tokens_per_step) {
     std::vector<std::int64_t> at;
