@@ -58,8 +58,8 @@ Bins bins_of(const at::Tensor& bias, std::int64_t count) {
 at::Tensor histogram(const at::Tensor& r, const at::Tensor& rows_counted, const Bins& bins,
                      std::int64_t count) {
   const std::int64_t num_experts = r.size(1);
-  const at::Tensor bin =
-      ((r - bins.low) / bins.width).floor().clamp(0, static_cast<double>(count - 1)).to(at::kLong);
+  // The limits after the conversion: they hold for NaN too, which must not become an address.
+  const at::Tensor bin = ((r - bins.low) / bins.width).floor().to(at::kLong).clamp(0, count - 1);
   const at::Tensor row =
       at::arange(num_experts, bin.options()).unsqueeze(0) * count;  // start of each expert's bins
   const at::Tensor one = rows_counted.to(at::kLong).unsqueeze(1).expand(r.sizes()).contiguous();
@@ -134,7 +134,8 @@ void RoutingStatistics::update(at::Tensor bias) {
         const at::Tensor margins = at::cat(margins_);
         if (margins.size(0) < 2) break;
         const at::Tensor wanted = quantile_bias(margins, chosen_);
-        bias.copy_(wanted - wanted.mean());
+        // A step of NaN scores (the trainer stops there) leaves the bias alone.
+        bias.copy_(at::where(wanted.isfinite().all(), wanted - wanted.mean(), bias));
         break;
       }
       case BalanceKind::kQuantileHistogram: {

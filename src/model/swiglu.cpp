@@ -5,7 +5,6 @@
 #include <ATen/ops/silu.h>
 
 #include "model/gated_activation.h"
-#include "model/linear.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -27,11 +26,6 @@ void swiglu_backward_composed(const at::Tensor& gate, const at::Tensor& up, cons
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return gated_activation(gate, up, {});
-}
-
-at::Tensor SwigluMlp::forward(const at::Tensor& x) const {
-  const auto both = linear(x, {gate_proj, up_proj});
-  return linear_one(swiglu(both[0], both[1]), down_proj);
 }
 
 }  // namespace kda::model

@@ -16,14 +16,4 @@ at::Tensor swiglu_composed(const at::Tensor& gate, const at::Tensor& up);
 void swiglu_backward_composed(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& dy,
                               at::Tensor dgate, at::Tensor dup);
 
-/// Weights of the feed-forward layer down( silu(gate(x)) * up(x) ), f32 (f64), without biases.
-struct SwigluMlp {
-  at::Tensor gate_proj;  ///< [I,d]
-  at::Tensor up_proj;    ///< [I,d]; a neighbour of gate_proj in memory
-  at::Tensor down_proj;  ///< [d,I]
-
-  /// x [tokens,d] in the activation dtype, normed; returns the same shape and dtype.
-  at::Tensor forward(const at::Tensor& x) const;
-};
-
 }  // namespace kda::model

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <limits>
 #include <map>
 
 #include "kda/parallel.h"
@@ -330,6 +331,21 @@ TEST(Moe_Statistics, CountOnceAndLeavePaddingOut) {
     plain.update(b);
     EXPECT_LT(max_difference(a, b), 1e-13) << name_of(kind);
     EXPECT_GT(max_difference(a, moe.selection_bias()), 1e-6) << name_of(kind);
+  }
+}
+
+TEST(Moe_Statistics, NonFiniteScoresLeaveAFiniteBias) {
+  for (const model::BalanceKind kind :
+       {model::BalanceKind::kQuantile, model::BalanceKind::kQuantileHistogram,
+        model::BalanceKind::kSign}) {
+    const LatentMoe moe = make_moe(moe_config());
+    at::Tensor x = random_tensor({30, kWidth}, 24);
+    x.narrow(0, 3, 12).fill_(std::numeric_limits<double>::quiet_NaN());
+    model::RoutingStatistics statistics({kind});
+    EXPECT_TRUE(moe.forward(x, &statistics)[3].isnan().any().item<bool>());  // it is seen
+    at::Tensor bias = moe.selection_bias().clone();
+    statistics.update(bias);
+    EXPECT_TRUE(bias.isfinite().all().item<bool>()) << name_of(kind);
   }
 }
 
