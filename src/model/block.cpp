@@ -37,10 +37,11 @@ bool starts_attn_res_block(const KDAConfig& config, std::int64_t index) {
   return false;
 }
 
-// The running source after one more output; undefined: it starts anew. Sums are f32 (f64).
+// The running source after one more output; x undefined: it starts anew. Sources are f32 (f64): of
+// mixed types each mixture would make and keep its own wide copies.
 at::Tensor running_sum(const at::Tensor& x, const at::Tensor& output) {
-  if (!x.defined()) return output;
-  return x.to(island_type_of(x.scalar_type())) + output;
+  if (x.defined()) return x + output;
+  return output.to(island_type_of(output.scalar_type()));
 }
 
 std::vector<at::Tensor> with(std::vector<at::Tensor> sources, const at::Tensor& running) {

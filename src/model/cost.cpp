@@ -121,22 +121,26 @@ std::int64_t kept_by_moe(const KDAConfig& c, ElementSizes size) {
 }
 
 // The normed inputs of both sub-layers and what the residual path keeps: its two sums, or with
-// attention residuals the two mixtures and the two sources made by the layer.
-std::int64_t kept_by_residual(const KDAConfig& c, ElementSizes size) {
-  const std::int64_t d = c.hidden_size;
+// attention residuals the two mixtures, the two sources made by the layer, and a logit and a scale
+// of every source that a place mixes.
+std::int64_t kept_by_residual(const KDAConfig& c, std::int64_t layer, ElementSizes size) {
+  const std::int64_t sums = c.hidden_size * (2 * size.wide + 2 * size.narrow);
+  const std::int64_t sources = 2 * c.hidden_size * size.wide;
   switch (c.attn_res.mode) {
     case AttnResMode::kOff:
       break;
-    case AttnResMode::kBlock:
-      return d * (4 * size.wide + 2 * size.narrow);
+    case AttnResMode::kBlock: {
+      const std::int64_t mixed = layer / c.attn_res.layers_per_block(c.num_layers) + 2;
+      return sums + sources + 2 * 2 * mixed * size.wide;
+    }
     case AttnResMode::kFull:
-      return d * (2 * size.wide + 4 * size.narrow);
+      return sums + sources + 2 * (4 * layer + 3) * size.wide;
   }
-  return d * (2 * size.wide + 2 * size.narrow);
+  return sums;
 }
 
 std::int64_t kept_by_layer(const KDAConfig& c, std::int64_t layer, ElementSizes size) {
-  std::int64_t bytes = kept_by_residual(c, size);
+  std::int64_t bytes = kept_by_residual(c, layer, size);
   bytes += c.is_mla(layer) ? kept_by_mla(c, size) : kept_by_kda(c, size);
   return bytes + (c.is_moe(layer) ? kept_by_moe(c, size) : size.narrow * 3 * c.intermediate_size);
 }
@@ -149,7 +153,7 @@ std::int64_t kept_input(const KDAConfig& c, ElementSizes size) {
     case AttnResMode::kBlock:
       return c.hidden_size * size.wide;
     case AttnResMode::kFull:
-      return 2 * c.hidden_size * size.narrow;
+      return 2 * c.hidden_size * size.wide;
   }
   return c.hidden_size * (size.wide + size.narrow);
 }

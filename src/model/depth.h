@@ -10,7 +10,7 @@ namespace kda::model {
 /// The residual stream between layers: its value is base + delta. The sum is formed together with
 /// the next norm.
 struct Residual {
-  at::Tensor base;   ///< [tokens,d] f32 (f64); with attention residuals of every sub-layer: any
+  at::Tensor base;   ///< [tokens,d] f32 (f64)
   at::Tensor delta;  ///< [tokens,d] in the activation dtype; undefined = 0
 
   at::Tensor sum() const;
@@ -20,7 +20,7 @@ struct Residual {
 /// still running. Without: no sources.
 struct Depth {
   Residual residual;
-  std::vector<at::Tensor> sources;  ///< [tokens,d] each, shared, never changed
+  std::vector<at::Tensor> sources;  ///< [tokens,d] f32 (f64) each, shared, never changed
 };
 
 }  // namespace kda::model
