@@ -21,6 +21,18 @@
 
 namespace kda::cuda::hopper {
 
+// Rows take beta round(P), columns round(beta round(P)): what a pair of tokens adds to dG at one
+// and takes at the other does not cancel to the last bit, which sums over many tokens (d dt_bias)
+// notice. -DKDA_HOPPER_ONE_P builds with one rounded beta P on both sides, to be compared on a
+// device; beta is then at least kSmallestBeta in P and y, so that dbeta, which wants y without it,
+// can divide.
+#ifdef KDA_HOPPER_ONE_P
+inline constexpr bool kOneP = true;
+#else
+inline constexpr bool kOneP = false;
+#endif
+inline constexpr float kSmallestBeta = 5.9604645e-08F;  // 2^-24
+
 // A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
 __device__ inline std::uint64_t by_rows(std::uint32_t tile) {
   return ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::kRows128);
@@ -103,7 +115,18 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   }
 }
 
-// acc *= the frame factor of each channel (times `factor`).
+// acc *= the frame factor of each channel (times `factor`), of all rows; or of the two rows apart.
+__device__ inline void change_frame(std::uint32_t chain, float (&acc)[32], float first,
+                                    float second) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    const float2 x = pair_floats(ptx::load_shared_pair(chain + 16 * t));
+    acc[4 * t] *= x.x * first;
+    acc[4 * t + 1] *= x.y * first;
+    acc[4 * t + 2] *= x.x * second;
+    acc[4 * t + 3] *= x.y * second;
+  }
+}
 __device__ inline void change_frame(std::uint32_t chain, float (&acc)[32], float factor = 1.0F) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
@@ -193,6 +216,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::fence_async_shared();
     const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
                            ptx::load_shared_f(smem + table + L::kBeta + i0 * 4 + 32)};
+    const float weight[2] = {kOneP ? fmaxf(beta[0], kSmallestBeta) : 1.0F,
+                             kOneP ? fmaxf(beta[1], kSmallestBeta) : 1.0F};
     float k_sum[2] = {};  // of the rows: k y + X v
     {
       float z[32];
@@ -275,6 +300,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
     ptx::named_sync(kLocalMainSync, 256);  // U before its products; A is read
+    if constexpr (kOneP) arrive(L::kInverseFree);
 
     // 2.
     forget();
@@ -295,9 +321,10 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_pin(inner);
       ptx::wgmma_pin(acc_c);
       ptx::named_sync(kLocalMainSync, 256);  // U read before dN and P take its place
-      const float factor = g == 0 ? in.scale : -1.0F;
+      const float whole = g == 0 ? in.scale : -1.0F;
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
+        const float factor = kOneP && g != 0 ? -weight[row] : whole;
         const int last = i0 + 8 * row - g;  // the last column that counts
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
@@ -305,7 +332,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           const float x = j <= last ? factor * inner[4 * t + 2 * row] : 0.0F;
           const float y = j + 1 <= last ? factor * inner[4 * t + 2 * row + 1] : 0.0F;
           ptx::store_shared_pair(word_at(L::kValues + half_tile, row, t), pack_bf16(x, y));
-          if (g != 0) {
+          if (!kOneP && g != 0) {
             ptx::store_shared_pair(word_at(L::kInverse, row, t),
                                    pack_bf16(beta[row] * x, beta[row] * y));
           }
@@ -351,7 +378,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t d_n_rows = by_rows(smem + L::kValues);
       const std::uint64_t d_n_columns = by_columns(smem + L::kValues);
       const std::uint64_t p_rows = by_rows(smem + L::kValues + L::kTile);
-      const std::uint64_t p_columns = by_columns(smem + L::kInverse);
+      const std::uint64_t p_columns =
+          by_columns(smem + (kOneP ? L::kValues + L::kTile : L::kInverse));
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
@@ -373,7 +401,11 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
         if (J == 0) {
           change_frame(chain, acc_q, in.scale);
-          change_frame(chain, acc_y, -1.0F);
+          if constexpr (kOneP) {
+            change_frame(chain, acc_y, -weight[0], -weight[1]);
+          } else {
+            change_frame(chain, acc_y, -1.0F);
+          }
         } else if (w >= J) {
           change_frame(chain + J * L::kD * 2, acc_q);
           change_frame(chain + J * L::kD * 2, acc_y);
@@ -395,7 +427,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     arrive(L::kValuesFree);
-    arrive(L::kInverseFree);
+    if constexpr (!kOneP) arrive(L::kInverseFree);
     ptx::named_sync(kLocalMainSync, 256);  // factors read by all products: now each thread's own
 
     // 4.
@@ -403,6 +435,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     // Unit q and k take the places of the row factors: kept, they would not fit into registers.
     float q_dot[2] = {};
     float k_dot[2] = {};
+    float y_sum[2] = {};  // k y with beta in it (kOneP)
 #pragma unroll
     for (int part = 0; part < 4; ++part) {  // four words at a time: loads of all before the stores
       const int row = part / 2;
@@ -434,13 +467,13 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           const float from_q = qu * acc_q[x];
           const float from_y = ku * acc_y[x];
           const float from_c = kd * acc_c[x];
-          const float y = beta[row] * from_y;
+          const float y = kOneP ? from_y : beta[row] * from_y;
           q_dot[row] += from_q;
-          k_sum[row] += from_y;
+          (kOneP ? y_sum : k_sum)[row] += from_y;
           k_dot[row] += y + from_c;
-          acc_q[x] *= up;                                              // dq
-          acc_c[x] = fmaf(beta[row] * up, acc_y[x], acc_c[x] * down);  // dk
-          acc_y[x] = from_q + y - from_c;                              // dG
+          acc_q[x] *= up;                                                           // dq
+          acc_c[x] = fmaf(kOneP ? up : beta[row] * up, acc_y[x], acc_c[x] * down);  // dk
+          acc_y[x] = from_q + y - from_c;                                           // dG
           uq[e] = qu * down;
           uk[e] = kd * up;
         }
@@ -469,6 +502,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
+      if constexpr (kOneP) k_sum[row] += y_sum[row] / weight[row];
       const float a = quad_sum(k_sum[row]);
       const float b = quad_sum(q_dot[row]);
       const float d = quad_sum(k_dot[row]);
