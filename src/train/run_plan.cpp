@@ -321,7 +321,7 @@ model::MemoryEstimate memory_of(const RunPlan& plan) {
   shape.tokens_per_micro_batch = o.batch * o.seq_len;
   shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
   shape.recompute_blocks = o.recompute;
-  if (o.device == "cuda") shape.fixed_bytes = model::kCudaWorkspaceBytes;
+  if (plan.device.device.is_cuda()) shape.fixed_bytes = model::kCudaWorkspaceBytes;
   model::MemoryEstimate memory = model::estimate_training_memory(plan.model, shape);
   if (o.optimizer == "muon") {
     // One momentum where AdamW has two moments; layers are matrices but for a few vectors.
