@@ -107,7 +107,7 @@ std::string summary_table(const MtReport& report) {
       "class=\"n\">language %</th><th class=\"n\">copy %</th><th class=\"n\">empty %</th><th "
       "class=\"n\">loop %</th><th class=\"n\">pairs</th><th>translates</th></tr>\n";
   for (const MtSection& section : report.sections) {
-    const Floor* floor = floor_of(section.task.set, section.task.direction);
+    const Floor* floor = floor_of(section.task);
     const std::optional<bool> verdict = translates(section, report.thresholds);
     out += "<tr>" + cell("<b>" + html(section.task.name()) + "</b>") + bleu_cell(section, "") +
            cell(floor ? number(floor->bleu, 2) : "–", "n") + cell(number(section.chrf, 2), "n") +

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "text/chrf.h"
 #include "text/prompts.h"
@@ -73,7 +74,7 @@ io::Json section_json(const MtSection& section, const text::SuccessThresholds& t
       json["langdetect_counts"] = io::parse_json(s.langdetect_counts, "langdetect");
     }
   }
-  if (const Floor* floor = floor_of(section.task.set, section.task.direction)) {
+  if (const Floor* floor = floor_of(section.task)) {
     json["floor"] = {{"bleu", floor->bleu}, {"chrf", floor->chrf}};
   }
   const std::optional<bool> verdict = translates(section, thresholds);
@@ -136,9 +137,19 @@ std::vector<std::string> count_cells(const text::QualityCounts& c) {
 
 }  // namespace
 
-const Floor* floor_of(const std::string& set, text::Direction direction) {
+const Floor* floor_of(const EvalTask& task) {
+  static const std::set<std::string> kTest{"desc", "docs", "narrative", "ui"};
+  static const std::set<std::string> kIndomain{"indomain"};
+  const auto frozen = [&](const std::set<std::string>& strata) {
+    return !task.strata.empty() &&
+           std::all_of(task.strata.begin(), task.strata.end(),
+                       [&](const std::string& name) { return strata.contains(name); });
+  };
+  if (!(task.set == "test" && frozen(kTest)) && !(task.set == "indomain" && frozen(kIndomain))) {
+    return nullptr;
+  }
   for (const Floor& floor : kFloors) {
-    if (set == floor.set && direction == floor.direction) return &floor;
+    if (task.set == floor.set && task.direction == floor.direction) return &floor;
   }
   return nullptr;
 }
@@ -172,7 +183,7 @@ void judge(MtSection& section, const text::SuccessThresholds& thresholds) {
 std::optional<bool> translates(const MtSection& section,
                                const text::SuccessThresholds& thresholds) {
   if (!section.scores) return std::nullopt;
-  const Floor* floor = floor_of(section.task.set, section.task.direction);
+  const Floor* floor = floor_of(section.task);
   const bool above = floor == nullptr ||
                      (section.scores->bleu > floor->bleu && section.scores->chrf > floor->chrf);
   return above && section.counts.pass(thresholds);
@@ -203,7 +214,7 @@ std::vector<std::string> notes_of(const MtReport& report) {
   for (const MtSection& section : report.sections) {
     cut += section.at_limit;
     all += section.counts.sentences;
-    partial_floor = partial_floor || floor_of(section.task.set, section.task.direction) == nullptr;
+    partial_floor = partial_floor || floor_of(section.task) == nullptr;
   }
   if (report.is_model && 10 * cut > all) {
     notes.push_back(std::to_string(cut) + " of " + std::to_string(all) +
@@ -262,7 +273,7 @@ std::string to_text(const MtReport& report) {
   table.add({"set", "BLEU", "floor", "chrF", "floor", "success %", "language %", "langdetect %",
              "copy %", "empty %", "loop %", "pairs", "translates"});
   for (const MtSection& section : report.sections) {
-    const Floor* floor = floor_of(section.task.set, section.task.direction);
+    const Floor* floor = floor_of(section.task);
     const auto cells = count_cells(section.counts);
     const std::optional<bool> verdict = translates(section, report.thresholds);
     const bool detected = section.scores && section.scores->langdetect_match_rate;

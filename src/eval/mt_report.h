@@ -35,8 +35,8 @@ struct Floor {
   double bleu;
   double chrf;
 };
-/// Nothing for sets without a measured floor.
-const Floor* floor_of(const std::string& set, text::Direction direction);
+/// Nothing for sets without a measured floor: another corpus has a "test" too, told by its strata.
+const Floor* floor_of(const EvalTask& task);
 
 /// One set in one direction.
 struct MtSection {

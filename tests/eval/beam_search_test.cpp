@@ -125,6 +125,24 @@ TEST(BeamSearch_Rows, DoNotInfluenceEachOther) {
   }
 }
 
+// MLA layers keep a latent for every token: rows of different lengths are duplicated and dropped.
+TEST(BeamSearch_K3, LatentsFollowTheirHypotheses) {
+  const CausalLM model = make_model(model::KDAConfig::preset("k3-tiny"), DType::kF32, 6);
+  const std::int64_t vocab = model.config().vocab_size;
+  std::vector<Ids> prompts;
+  for (const std::int64_t length : {2, 30, 11})
+    prompts.push_back(random_ids(length, vocab, static_cast<std::uint64_t>(length)));
+  BeamOptions options;
+  options.beam = 3;
+  options.max_new_tokens = 10;
+  const auto together = beam_search(model, prompts, options);
+  for (std::size_t n = 0; n < prompts.size(); ++n) {
+    const BeamHypothesis alone = beam_search(model, {prompts[n]}, options).front();
+    EXPECT_EQ(together[n].ids, alone.ids) << n;
+    EXPECT_NEAR(log_prob(model, prompts[n], alone.ids), alone.log_prob, 1e-3) << n;
+  }
+}
+
 TEST(BeamSearch_Limits, AreObeyed) {
   const CausalLM model = four_tokens(1);
   BeamOptions options;

@@ -54,6 +54,7 @@ TEST(MtReport_Judge, FillsRatesPerStratum) {
 
 TEST(MtReport_Translates, NeedsBleuFloorAndSuccess) {
   MtSection made = section("indomain", {"在文本编辑器中打开该文件。", "今天<这里>的天气很好。"});
+  made.task.strata = {"indomain", "indomain"};
   EXPECT_FALSE(eval::translates(made, {}).has_value());  // no BLEU
   made.scores.emplace();
   made.scores->bleu = 11.0;
@@ -69,8 +70,23 @@ TEST(MtReport_Translates, NeedsBleuFloorAndSuccess) {
   eval::judge(made, {});
   EXPECT_EQ(eval::translates(made, {}), false);
   made.task.set = "my.en";  // no floor is known: success decides
-  EXPECT_EQ(eval::floor_of(made.task.set, made.task.direction), nullptr);
+  EXPECT_EQ(eval::floor_of(made.task), nullptr);
   EXPECT_EQ(eval::translates(made, {}), false);
+}
+
+// Every corpus has a "test"; only the frozen one has the measured floor.
+TEST(MtReport_Floor, IsOfTheFrozenSetsOnly) {
+  eval::EvalTask task{"test", Direction::kZhToEn, {"a", "b"}, {"c", "d"}, {"ui", "desc"}};
+  ASSERT_NE(eval::floor_of(task), nullptr);
+  EXPECT_EQ(eval::floor_of(task)->bleu, 2.01);
+  task.strata = {"ui", "simple"};
+  EXPECT_EQ(eval::floor_of(task), nullptr);
+  task.strata.clear();
+  EXPECT_EQ(eval::floor_of(task), nullptr);
+  task.strata = {"indomain", "indomain"};
+  EXPECT_EQ(eval::floor_of(task), nullptr);
+  task.set = "indomain";
+  EXPECT_EQ(eval::floor_of(task)->bleu, 7.32);
 }
 
 // A pretrained model that translates nothing has not failed; the report must say so.

@@ -70,6 +70,25 @@ TEST(TextSession_SavedAndRestored, GoesOnAsIfUninterrupted) {
   }
 }
 
+TEST(TextSession_K3, LatentsAreSavedToo) {
+  model::KDAConfig config = model::KDAConfig::preset("k3-tiny");
+  config.vocab_size = tokenizer().vocab_size();
+  const CausalLM model = make_model(config, DType::kF32, 4);
+  for (const std::int64_t first : {0, 1, 64}) {
+    TextSession whole(model, tokenizer());
+    whole.append("the model reads");
+    whole.continue_text(tokens(first + 10));
+    TextSession part(model, tokenizer());
+    part.append("the model reads");
+    part.continue_text(tokens(first));
+    const TempFolder folder;
+    part.save(folder / "s");
+    TextSession restored = TextSession::load(folder / "s", model, tokenizer());
+    restored.continue_text(tokens(10));
+    EXPECT_EQ(restored.ids(), whole.ids()) << first;
+  }
+}
+
 TEST(TextSession_Append, IsReadInTurn) {
   TextSession session = begun();
   session.continue_text(tokens(5));
