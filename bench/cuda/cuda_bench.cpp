@@ -3,7 +3,7 @@
 // Inputs are raw (gate, norm and sigmoid inside), bf16, f32 initial state in and final state out,
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
-// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable]
+// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable|segments]
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1).
 #include <cuda_runtime_api.h>
@@ -334,7 +334,9 @@ int main(int argc, char** argv) {
     kda::cuda::register_backend();
     const std::string filter = argc > 1 ? argv[1] : "";
     const std::string gate = argc > 2 ? argv[2] : "strong";
-    if (argc > 3 && std::string(argv[3]) == "portable") kda::cuda::set_hopper_enabled(false);
+    const std::string kernels = argc > 3 ? argv[3] : "";
+    if (kernels == "portable") kda::cuda::set_hopper_enabled(false);
+    if (kernels == "segments") kda::cuda::set_hopper_segments(true);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {

@@ -200,6 +200,7 @@ class HopperScan : public ::testing::Test {
     const std::string path = path_of(served("served"), DType::kBF16);
     if (path != kFused) GTEST_SKIP() << path;
   }
+  void TearDown() override { cuda::set_hopper_segments(false); }
   TestBackend backend_;
 };
 
@@ -209,6 +210,7 @@ TEST_P(HopperChunk, MatchesTheDoubleRecurrence) {
   const Case& c = GetParam();
   const CaseData data = make_data(c, backend_.io);
   const Outputs expected = oracle(c, data);
+  cuda::set_hopper_segments(c.name.starts_with("segments"));
   const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
   ASSERT_EQ(result.unsupported, "");
   for (const std::string& fault : result.faults)
@@ -266,8 +268,8 @@ TEST_F(HopperScan, PackedSequences_DoNotSeeEachOther) {
   EXPECT_FALSE(a == b);
 }
 
-// A row of a batch and on its own, long enough for segments where they are allowed.
-TEST_F(HopperScan, WithoutSegments_RowsDoNotSeeTheBatch) {
+// A row of a batch and on its own, long enough for segments if they were allowed.
+TEST_F(HopperScan, LongRowsOfFewHeads_DoNotSeeTheBatch) {
   Case two = served("two_rows");
   two.B = 2;
   two.T = 2048;
@@ -288,10 +290,8 @@ TEST_F(HopperScan, WithoutSegments_RowsDoNotSeeTheBatch) {
   first_row(data.a_log, &alone.a_log);
   first_row(data.dt_bias, &alone.dt_bias);
   first_row(data.state0, &alone.state0);
-  cuda::set_hopper_segments(false);
   const RunResult both = run_chunk(backend_, two, data, {.backward = false});
   const RunResult single = run_chunk(backend_, one, alone, {.backward = false});
-  cuda::set_hopper_segments(true);
   HostTensor expected = single.values.at(Quantity::kO);
   first_row(both.values.at(Quantity::kO), &expected);
   EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);

@@ -11,7 +11,7 @@ namespace kda::cuda::hopper {
 namespace {
 
 std::atomic<bool> g_enabled{true};
-std::atomic<bool> g_segments{true};
+std::atomic<bool> g_segments{false};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
