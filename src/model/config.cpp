@@ -260,7 +260,7 @@ KDAConfig KDAConfig::preset(const std::string& name) {
     c = k3_tiny();
   } else if (name == "k3-toy") {
     c = k3_toy();
-  } else if (name == "k3-0.5b") {
+  } else if (name == "k3-0.5b" || name == "0.5b") {
     c = k3_half_billion();
   } else {
     std::string known;

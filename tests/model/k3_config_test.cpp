@@ -84,6 +84,7 @@ TEST(K3Config_Presets, ParameterCounts) {
   EXPECT_NEAR(count("toy"), 7.93e6, 0.01 * 7.93e6);
   EXPECT_NEAR(count("0.5b"), 415.24e6, 0.001 * 415.24e6);
   EXPECT_EQ(K3Config::preset("toy"), KDAConfig::preset("k3-toy"));
+  EXPECT_EQ(KDAConfig::preset("0.5b"), K3Config::preset("0.5b"));
   EXPECT_EQ(K3Config::preset("toy").num_mla_layers(), 1);
   EXPECT_EQ(K3Config::preset("0.5b").num_mla_layers(), 6);
   EXPECT_EQ(K3Config::preset("0.5b").num_moe_layers(), 24);
