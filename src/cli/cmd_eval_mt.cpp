@@ -90,7 +90,7 @@ void check_command(const MtCommand& c) {
   if (c.hyp.empty() && c.load.checkpoint.empty()) refuse_mt("--ckpt is required (or --hyp)");
 }
 
-std::vector<eval::EvalTask> tasks_of(const MtCommand& c) {
+std::vector<eval::EvalTask> tasks_of(const MtCommand& c, std::vector<std::string>& notes) {
   std::vector<eval::EvalTask> tasks;
   if (c.data.empty()) {
     const auto target = text::language_from(c.target_lang);
@@ -108,6 +108,8 @@ std::vector<eval::EvalTask> tasks_of(const MtCommand& c) {
     const std::vector<std::string> sets =
         c.sets.empty() ? eval::default_sets(eval::set_names(folder)) : c.sets;
     for (const std::string& set : sets) {
+      const std::string note = eval::missing_pairs_note(folder, set);
+      if (!note.empty()) notes.push_back(note);
       for (const text::Direction direction : directions)
         tasks.push_back(eval::load_eval_set(folder, set, direction));
     }
@@ -219,7 +221,7 @@ int run_mt(const MtCommand& command) {
   report.decoding = command.decoding;
   report.dtype = command.load.dtype;
   report.limit = static_cast<std::size_t>(command.limit);
-  for (eval::EvalTask& task : tasks_of(command)) {
+  for (eval::EvalTask& task : tasks_of(command, report.set_notes)) {
     report.sections.emplace_back();
     report.sections.back().task = std::move(task);
   }

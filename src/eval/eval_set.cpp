@@ -6,6 +6,7 @@
 
 #include "io/atomic_file.h"
 #include "io/escape.h"
+#include "io/json.h"
 #include "io/sha256.h"
 #include "io/utf8.h"
 #include "kda/error.h"
@@ -123,6 +124,28 @@ EvalTask load_eval_set(const fs::path& folder, const std::string& set, text::Dir
   task.sources = to_chinese ? std::move(en) : std::move(zh);
   task.references = to_chinese ? std::move(zh) : std::move(en);
   return task;
+}
+
+std::string missing_pairs_note(const fs::path& folder, const std::string& set) {
+  const fs::path manifest = fs::absolute(folder).parent_path() / "MANIFEST.json";
+  if (!fs::exists(manifest)) return {};
+  // Sources list thousands of files: over the limit of keys of the plain parser.
+  const io::SortedJson json = io::parse_sorted_json(io::read_file(manifest), manifest.string());
+  const io::SortedJson* at = &json;
+  for (const std::string& key : {std::string("frozen_evaluation"), set}) {
+    const auto found = at->is_object() ? at->find(key) : at->end();
+    if (found == at->end()) return {};
+    at = &*found;
+  }
+  const auto number = [at](const char* key) {
+    const auto value = at->is_object() ? at->find(key) : at->end();
+    return value != at->end() && value->is_number_integer() ? value->get<std::int64_t>() : 0;
+  };
+  const std::int64_t expected = number("expected");
+  const std::int64_t found = number("found");
+  if (found >= expected) return {};
+  return "The corpus has " + std::to_string(found) + " of the " + std::to_string(expected) +
+         " frozen pairs of " + set + ": scores do not compare exactly with those of the whole set.";
 }
 
 EvalTask load_line_files(const fs::path& source, const fs::path& reference, text::Language target) {

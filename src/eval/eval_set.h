@@ -40,6 +40,10 @@ std::vector<std::string> default_sets(const std::vector<std::string>& names);
 EvalTask load_eval_set(const std::filesystem::path& folder, const std::string& set,
                        text::Direction direction);
 
+/// One sentence when the corpus was built with fewer than all pairs of a frozen set
+/// (`--allow-missing-eval`, or up to 1 % gone), from the MANIFEST.json beside `folder`; else "".
+std::string missing_pairs_note(const std::filesystem::path& folder, const std::string& set);
+
 /// The user's own files, one sentence per line. Error(kInvalidArgument) naming both counts when
 /// they differ, and for files without a line.
 EvalTask load_line_files(const std::filesystem::path& source,

@@ -226,6 +226,7 @@ std::vector<std::string> notes_of(const MtReport& report) {
                     " sentences of each set were translated: these scores do not compare with "
                     "those of whole sets.");
   }
+  notes.insert(notes.end(), report.set_notes.begin(), report.set_notes.end());
   if (partial_floor) {
     notes.push_back(
         "No floor is known for some sets: BLEU there says little by itself (`kda data floors` "

@@ -61,6 +61,7 @@ struct MtReport {
   std::string device, dtype;
   std::size_t limit = 0;  ///< sentences per section asked for; 0: all
   text::SuccessThresholds thresholds;
+  std::vector<std::string> set_notes;  ///< what is special about the sets (missing_pairs_note)
   std::vector<MtSection> sections;
 };
 

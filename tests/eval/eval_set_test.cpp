@@ -104,6 +104,30 @@ TEST(EvalSet_Faults, AreNamed) {
   EXPECT_TRUE(holds(load("test"), "test.meta:1"));
 }
 
+TEST(EvalSet_MissingPairs, AreTold) {
+  const TempFolder folder;
+  const fs::path sets = folder / "eval";
+  fs::create_directories(sets);
+  EXPECT_EQ(eval::missing_pairs_note(sets, "test"), "");
+  write(folder / "MANIFEST.json", R"({"format": 1, "frozen_evaluation": {
+      "test": {"complete": false, "expected": 1000, "found": 902},
+      "indomain": {"complete": true, "expected": 500, "found": 500}}})");
+  EXPECT_TRUE(holds(eval::missing_pairs_note(sets, "test"), "902 of the 1000 frozen pairs"));
+  EXPECT_EQ(eval::missing_pairs_note(sets, "indomain"), "");
+  EXPECT_EQ(eval::missing_pairs_note(sets, "mini"), "");
+  for (const char* other : {R"({"format": 1})", R"({"frozen_evaluation": [1]})",
+                            R"({"frozen_evaluation": {"test": "all"}})", "[]"}) {
+    write(folder / "MANIFEST.json", other);
+    EXPECT_EQ(eval::missing_pairs_note(sets, "test"), "") << other;
+  }
+  // A real manifest counts the pairs of thousands of files.
+  std::string many = R"({"frozen_evaluation": {"test": {"expected": 2, "found": 1}}, "files": {)";
+  for (int i = 0; i < 3000; ++i)
+    many += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "\": 1";
+  write(folder / "MANIFEST.json", many + "}}");
+  EXPECT_TRUE(holds(eval::missing_pairs_note(sets, "test"), "1 of the 2"));
+}
+
 TEST(EvalSet_Lines, KeepWhatTheyHold) {
   const TempFolder folder;
   const fs::path path = folder / "lines.txt";
