@@ -4,11 +4,11 @@
 
 #include "binding/functional.h"
 #include "cli/console.h"
+#include "cli/model_folder.h"
 #include "cli/number_option.h"
 #include "kda/error.h"
 #include "model/weights.h"
 #include "train/device.h"
-#include "train/run_folder.h"
 
 namespace kda::cli {
 
@@ -44,28 +44,24 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   // First: the CUDA library must be there before any other use of torch.
   const train::DeviceChoice device = train::choose_device(options.device);
   binding::set_num_threads(options.threads);
-  const train::CheckpointFolder checkpoint =
-      train::resolve_checkpoint(options.checkpoint, [&](const train::CheckpointFolder& broken) {
-        print_warning(verb, "checkpoint " + broken.path.string() +
-                                " is broken and left out: " + broken.faults.front());
-      });
+  const std::filesystem::path folder = find_model_folder(options.checkpoint, verb);
   model::ModelOptions how;
   how.compute = compute_type(options.dtype);
   how.backend = options.backend;
   how.device = device.device;
   std::vector<std::string> warnings;
-  model::CausalLM model = model::load_model(checkpoint.path.string(), how, &warnings);
+  model::CausalLM model = model::load_model(folder.string(), how, &warnings);
   for (const std::string& warning : warnings)
     print_warning(verb, warning);
   text::Tokenizer tokenizer =
-      text::Tokenizer::load(options.tokenizer.empty() ? checkpoint.path / "tokenizer.model"
+      text::Tokenizer::load(options.tokenizer.empty() ? folder / "tokenizer.model"
                                                       : std::filesystem::path(options.tokenizer));
   if (tokenizer.vocab_size() > model.config().vocab_size) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--tokenizer: it has " + std::to_string(tokenizer.vocab_size()) +
                     " pieces, the model " + std::to_string(model.config().vocab_size));
   }
-  return {checkpoint.path, std::move(model), std::move(tokenizer), device.text};
+  return {folder, std::move(model), std::move(tokenizer), device.text};
 }
 
 }  // namespace kda::cli

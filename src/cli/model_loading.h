@@ -18,7 +18,7 @@ struct LoadedModel {
 };
 
 struct LoadModelOptions {
-  std::string checkpoint;  ///< checkpoint folder, run folder, RUN/last, RUN/best
+  std::string checkpoint;  ///< checkpoint, run or model folder (model_folder.h), RUN/last, RUN/best
   std::string tokenizer;   ///< "" = the copy in the checkpoint
   std::string dtype = "fp32";
   std::string device = "auto";
