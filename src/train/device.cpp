@@ -3,11 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
-#include <charconv>
-#include <optional>
 
 #include "binding/functional.h"
-#include "io/escape.h"
 #include "kda/error.h"
 
 namespace kda::train {
@@ -66,34 +63,12 @@ const Driver& driver() {
   return opened;
 }
 
-/// The number behind "cuda:", 0 for "cuda"; nothing for what is no GPU's name.
-std::optional<int> gpu_index(const std::string& name) {
-  constexpr std::string_view kPrefix = "cuda";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  if (name == kPrefix) return 0;
-  if (name[kPrefix.size()] != ':') return std::nullopt;
-  const char* begin = name.data() + kPrefix.size() + 1;
-  const char* end = name.data() + name.size();
-  int index = 0;
-  const auto [stop, status] = std::from_chars(begin, end, index);
-  if (begin == end || status != std::errc{} || stop != end || index < 0 || index > 127) {
-    return std::nullopt;
-  }
-  return index;
-}
-
 DeviceChoice gpu(int index) {
   return {c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)),
           "cuda:" + std::to_string(index) + " (" + driver().name(index) + ")"};
 }
 
 }  // namespace
-
-void check_device_name(const std::string& name) {
-  if (name == "auto" || name == "cpu" || gpu_index(name)) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "--device: expected auto, cpu, cuda or cuda:N, got '" + io::escaped(name) + "'");
-}
 
 DeviceChoice choose_device(const std::string& name) {
   check_device_name(name);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "train/device_name.h"
+
 namespace kda::train {
 
 struct DeviceChoice {
@@ -18,9 +20,6 @@ struct DeviceChoice {
 /// not there is kUnsupported, never the host instead; another word is kInvalidArgument.
 /// Loads the CUDA library, hence must come before any other use of torch in the process.
 DeviceChoice choose_device(const std::string& name);
-
-/// Syntax alone: throws kInvalidArgument naming --device.
-void check_device_name(const std::string& name);
 
 /// Waits until the device has done all that it was given; nothing to wait for on the host.
 void synchronize(c10::Device device);

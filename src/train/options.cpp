@@ -12,7 +12,7 @@
 #include "io/json.h"
 #include "io/utf8.h"
 #include "kda/error.h"
-#include "train/device.h"
+#include "train/device_name.h"
 
 namespace kda::train {
 namespace {
