@@ -158,8 +158,7 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
   } else if (!o.init_from.empty() && (o.task == Task::kSft || !given.contains("preset"))) {
     config = model::load_config((resolve_checkpoint(o.init_from).path / "config.json").string());
   } else {
-    // The name that the 0.5b recipe is known by.
-    config = model::KDAConfig::preset(o.preset == "0.5b" ? "k3-0.5b" : o.preset);
+    config = model::KDAConfig::preset(o.preset);
     config.vocab_size = tokenizer.vocab_size;
   }
   config = with_changes(config, o.set);
