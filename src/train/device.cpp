@@ -3,7 +3,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
-
 #include "binding/functional.h"
 #include "kda/error.h"
 
