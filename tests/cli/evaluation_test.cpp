@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -192,6 +195,29 @@ TEST(Evaluation, Mt_WithoutSacreBleuSaysWhatToInstall) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(mentions(result.out, "100.00")) << result.out;  // chrF is our own
   EXPECT_FALSE(mentions(result.out, "tok:zh"));
+}
+
+// A stop is answered within a token and leaves no half report.
+TEST(Evaluation, Mt_TermStopsItAndLeavesNothing) {
+  const fs::path folder = fresh_folder("mt-term");
+  std::string en;
+  std::string zh;
+  for (int i = 0; i < 4000; ++i) {
+    en += kPairs[static_cast<std::size_t>(i) % kPairs.size()][0] + "\n";
+    zh += kPairs[static_cast<std::size_t>(i) % kPairs.size()][1] + "\n";
+  }
+  write_text(folder / "en", en);
+  write_text(folder / "zh", zh);
+  testing::Program program({"eval", "mt", "--ckpt", trained_run().string(), "--src",
+                            (folder / "en").string(), "--ref", (folder / "zh").string(),
+                            "--target-lang", "zh", "--batch", "1", "--device", "cpu", "--no-bleu",
+                            "--out", (folder / "out").string()});
+  ASSERT_TRUE(program.wait_for("translating en.en2zh")) << program.finish(1).err;
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(30);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM) << result.err;
+  EXPECT_TRUE(mentions(result.err, "stopped by SIGTERM")) << result.err;
+  EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
 TEST(Evaluation, Ppl_CountsExactlyAndPrintsOneObject) {
