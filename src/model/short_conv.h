@@ -11,8 +11,8 @@
 namespace kda::model {
 
 /// x [tokens,C] in the activation dtype, any row stride; weight [C,1,W] f32 (f64), W in 2..4;
-/// cu_seqlens [N+1] i64 on the device of x. Returns [tokens,C] in the activation dtype. Differentiable
-/// with respect to x and weight.
+/// cu_seqlens [N+1] i64 on the device of x. Returns [tokens,C] in the activation dtype.
+/// Differentiable with respect to x and weight.
 at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens);
 
 /// Without gradients, with the inputs of the last W-1 tokens: `window` [N,W-1,C] f32 (f64), any
