@@ -6,6 +6,7 @@
 #include "cli/console.h"
 #include "cli/model_folder.h"
 #include "cli/number_option.h"
+#include "io/sha256.h"
 #include "kda/error.h"
 #include "model/weights.h"
 #include "train/device.h"
@@ -22,6 +23,23 @@ kda::DType compute_type(const std::string& dtype) {
   }
   throw Error(ErrorCode::kInvalidArgument, "--dtype: expected fp32 or bf16, got '" + dtype + "'");
 }
+
+namespace {
+
+// Ids of another tokenizer mean other text, whatever its size.
+void check_same_tokenizer(const text::Tokenizer& given, const text::Tokenizer& own,
+                          const std::string& path) {
+  if (given.info().sha256 == own.info().sha256) return;
+  const auto start = [](const text::Tokenizer& tokenizer) {
+    return io::to_hex(tokenizer.info().sha256).substr(0, 16);
+  };
+  throw Error(ErrorCode::kInvalidArgument,
+              "--tokenizer: expected the one that the model was trained with (sha256 " +
+                  start(own) + ", its copy is in the checkpoint), got " + path + " (" +
+                  start(given) + ")");
+}
+
+}  // namespace
 
 void add_model_options(CLI::App* verb, LoadModelOptions& options) {
   verb->add_option("--tokenizer", options.tokenizer,
@@ -53,9 +71,12 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   model::CausalLM model = model::load_model(folder.string(), how, &warnings);
   for (const std::string& warning : warnings)
     print_warning(verb, warning);
-  text::Tokenizer tokenizer =
-      text::Tokenizer::load(options.tokenizer.empty() ? folder / "tokenizer.model"
-                                                      : std::filesystem::path(options.tokenizer));
+  const std::filesystem::path own = folder / "tokenizer.model";
+  text::Tokenizer tokenizer = text::Tokenizer::load(
+      options.tokenizer.empty() ? own : std::filesystem::path(options.tokenizer));
+  if (!options.tokenizer.empty() && std::filesystem::exists(own)) {
+    check_same_tokenizer(tokenizer, text::Tokenizer::load(own), options.tokenizer);
+  }
   if (tokenizer.vocab_size() > model.config().vocab_size) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--tokenizer: it has " + std::to_string(tokenizer.vocab_size()) +

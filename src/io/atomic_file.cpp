@@ -62,6 +62,17 @@ bool pwrite_all(int fd, const char* data, std::size_t size, std::uint64_t offset
   return true;
 }
 
+/// The file behind a chain of symbolic links: it is what gets the new content, not the link.
+std::filesystem::path behind_links(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel follows
+  std::error_code ignored;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, ignored); ++i) {
+    const std::filesystem::path target = std::filesystem::read_symlink(path);
+    path = target.is_absolute() ? target : parent_or_here(path) / target;
+  }
+  return path;
+}
+
 }  // namespace
 
 void throw_errno(std::string_view what, const std::filesystem::path& path) {
@@ -70,10 +81,16 @@ void throw_errno(std::string_view what, const std::filesystem::path& path) {
                                   std::generic_category().message(code));
 }
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(behind_links(std::move(path))) {
   if (!path_.has_filename()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "path: expected a file name, got " + escaped(path_.string()));
+  }
+  // The rename at the end would put a file in the place of a device or a pipe.
+  std::error_code ignored;
+  if (std::filesystem::is_other(path_, ignored)) {
+    throw Error(ErrorCode::kIo, "cannot replace " + escaped(path_.string()) +
+                                    ": it is a device, pipe or socket, expected a file or nothing");
   }
   temporary_ = temporary_beside(path_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -202,7 +202,7 @@ TEST(Evaluation, Mt_TermStopsItAndLeavesNothing) {
   const fs::path folder = fresh_folder("mt-term");
   std::string en;
   std::string zh;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 100000; ++i) {  // minutes: the first progress line comes after ten seconds
     en += kPairs[static_cast<std::size_t>(i) % kPairs.size()][0] + "\n";
     zh += kPairs[static_cast<std::size_t>(i) % kPairs.size()][1] + "\n";
   }

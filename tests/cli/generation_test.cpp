@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -122,6 +123,33 @@ TEST(Generation, Jsonl_FaultsNameTheLineAndLeaveNoFile) {
   expect_error(run("{\"prompt\": 7}\n"), 1, "generate", {"in.jsonl:1", "expected a string"});
   EXPECT_FALSE(fs::exists(folder / "out.jsonl"));
   expect_error(continue_with({"--input", (folder / "none").string()}), 1, "generate", {"none"});
+}
+
+// A rename at the end must not put a file in the place of a pipe.
+TEST(Generation, Jsonl_OutputThatIsNoFileIsRefused) {
+  const fs::path folder = fresh_folder("jsonl-pipe");
+  const fs::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  write_text(folder / "in.jsonl", "{\"prompt\": \"The\"}\n");
+  expect_error(continue_with({"--input", (folder / "in.jsonl").string(), "--output", pipe.string(),
+                              "--max-new-tokens", "2"}),
+               1, "generate", {"cannot replace", pipe.string()});
+  EXPECT_TRUE(fs::is_fifo(pipe));
+}
+
+TEST(Generation, ForeignTokenizerIsRefused) {
+  const fs::path other = fresh_folder("foreign") / "spm.model";
+  const ProgramResult made = kda({"tokenizer", "train", "--data", testing::corpus().string(),
+                                  "--vocab-size", "370", "--out", other.string()});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  const Words words{"--prompt", "x", "--max-new-tokens", "1", "--tokenizer"};
+  const auto with = [&](const fs::path& tokenizer) {
+    Words all = words;
+    all.push_back(tokenizer.string());
+    return continue_with(all);
+  };
+  expect_error(with(other), 2, "generate", {"--tokenizer", "sha256", other.string()});
+  EXPECT_EQ(with(testing::tokenizer_file()).exit_code, 0);
 }
 
 TEST(Generation, Interactive_GoesOnWithOneText) {

@@ -81,6 +81,32 @@ TEST(AtomicFile_Commit, OverAFolderFailsWithoutLitter) {
   EXPECT_EQ(folder.names(), Names{"d"});
 }
 
+TEST(AtomicFile_Open, RefusesDevicesAndPipes) {
+  const TempFolder folder;
+  const std::filesystem::path pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {pipe, std::filesystem::path("/dev/null")}) {
+    expect_error(ErrorCode::kIo, {"cannot replace", path.string()}, [&] { AtomicFile file(path); });
+    EXPECT_TRUE(std::filesystem::is_other(path)) << path;
+  }
+  EXPECT_EQ(folder.names(), Names{"pipe"});
+}
+
+TEST(AtomicFile_Commit, WritesBehindSymbolicLinks) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "d");
+  put(folder / "d/file", "old");
+  std::filesystem::create_symlink("d/file", folder / "near");
+  std::filesystem::create_symlink(folder / "near", folder / "far");
+  std::filesystem::create_symlink("new", folder / "dangling");
+  write_file_atomic(folder / "far", "content");
+  EXPECT_EQ(get(folder / "d/file"), "content");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "far"));
+  write_file_atomic(folder / "dangling", "made");
+  EXPECT_EQ(get(folder / "new"), "made");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "dangling"));
+}
+
 TEST(AtomicFile_RelativeName, WorksInTheCurrentFolder) {
   const TempFolder folder;
   const auto before = std::filesystem::current_path();
