@@ -226,6 +226,10 @@ int run_mt(const MtCommand& command) {
     report.sections.back().task = std::move(task);
   }
   // Before minutes of decoding, not after them.
+  if (!command.out.empty() && fs::exists(command.out) && !fs::is_directory(command.out)) {
+    throw Error(ErrorCode::kIo, "--out: expected a folder, or a name for a new one, got " +
+                                    command.out + ", which is a file");
+  }
   if (!command.no_bleu) run_python_module(kEvaluationModule, {"check"}, "scores");
 
   ConsoleReporter console(kMtVerb);

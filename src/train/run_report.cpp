@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <system_error>
 #include <vector>
@@ -49,7 +50,11 @@ std::map<std::string, std::string> effective_values(const RunPlan& plan) {
       {"device", plan.device.text},
       {"backend", effective_backend(plan)},
   };
-  if (o.threads == 0) texts["threads"] += " (all that this process may use)";
+  if (o.threads == 0) {
+    texts["threads"] += std::getenv("OMP_NUM_THREADS") != nullptr
+                            ? " (OMP_NUM_THREADS)"
+                            : " (all that this process may use)";
+  }
   if (o.device == "auto" && texts["device"].find("(auto") == std::string::npos) {
     texts["device"] += " (auto)";
   }

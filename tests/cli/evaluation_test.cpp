@@ -197,6 +197,17 @@ TEST(Evaluation, Mt_WithoutSacreBleuSaysWhatToInstall) {
   EXPECT_FALSE(mentions(result.out, "tok:zh"));
 }
 
+// Before anything is translated.
+TEST(Evaluation, Mt_OutThatIsAFileIsRefused) {
+  const fs::path file = fresh_folder("mt-out") / "report";
+  write_text(file, "precious");
+  expect_error(kda({"eval", "mt", "--ckpt", trained_run().string(), "--src", line_file("en"),
+                    "--ref", line_file("zh"), "--target-lang", "zh", "--no-bleu", "--device", "cpu",
+                    "--out", file.string()}),
+               1, "eval mt", {"--out", file.string(), "file"});
+  EXPECT_EQ(io::read_file(file), "precious");
+}
+
 // A stop is answered within a token and leaves no half report.
 TEST(Evaluation, Mt_TermStopsItAndLeavesNothing) {
   const fs::path folder = fresh_folder("mt-term");
