@@ -19,9 +19,10 @@ struct JsonlRecovery {
   std::uint64_t dropped_torn_bytes = 0;  ///< bytes of a last line that a crash cut short
 };
 
-/// Each `append` is one write(2) to a file opened with O_APPEND, so a line is either there or not
-/// after kill -9. (Not fsynced per line: a power cut may lose the last seconds, never more than the
-/// tail.) Errors: Error(kIo).
+/// Each `append` is one write(2) to a file opened with O_APPEND. After kill -9 all lines but the
+/// last are whole; that one may be cut (Linux stops a write between two pages for a fatal signal),
+/// which readers leave out and the next opening removes. (Not fsynced per line: a power cut may
+/// lose the last seconds, never more than the tail.) Errors: Error(kIo).
 class JsonlLog {
  public:
   /// Opens for appending, creating the file if needed. A torn last line is removed. With
