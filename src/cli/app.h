@@ -32,6 +32,7 @@ std::string nearest(const std::string& word, const std::vector<std::string>& kno
 // One per cmd_<verb>.cpp.
 void add_bench(CLI::App& app);
 void add_ckpt(CLI::App& app);
+void add_completion(CLI::App& app);
 void add_data(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_eval(CLI::App& app);

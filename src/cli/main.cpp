@@ -41,5 +41,6 @@ int main(int argc, char** argv) {
   kda::cli::add_overfit(app);
   kda::cli::add_bench(app);
   kda::cli::add_doctor(app);
+  kda::cli::add_completion(app);
   return kda::cli::run_program(app, argc, argv);
 }
