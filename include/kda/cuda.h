@@ -45,11 +45,12 @@ std::string chunk_backward_path(const ChunkBackwardParams& params);
 /// compare them with the portable ones. Workspace sizes depend on it.
 void set_hopper_enabled(bool enabled);
 
-/// Whether those kernels may cut long sequences of few heads into segments, which is several times
-/// faster where a scan leaves most multiprocessors idle (dense calls of up to about 24 heads). Off
-/// from the start: the result is exact up to rounding, but its bits depend on the number of
-/// segments and so on B, HV and T, while those of a sequence otherwise never depend on how many
-/// others are in the call. Workspace sizes depend on it.
+/// Whether those kernels may cut long sequences of few heads (at least 4,096 tokens, at most 16
+/// value heads) into segments that run side by side: several times faster where a scan leaves most
+/// multiprocessors idle, slower where a call has four or more such sequences and so fills the GPU
+/// by itself. Exact up to rounding. How many segments depends on HV alone, so the bits of a
+/// sequence do not depend on how many others are in the call; they do depend on this switch. Off
+/// from the start. Workspace sizes depend on it.
 void set_hopper_segments(bool enabled);
 
 }  // namespace kda::cuda

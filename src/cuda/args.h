@@ -75,6 +75,15 @@ struct Factors {
   float* beta = nullptr;
 };
 
+// Sequences cut into segments (Hopper). A scan meets the segments of a sequence by rank: 0 is the
+// one that it starts with. Matrices are f32, one per (sequence, rank but the last, value head).
+struct Segments {
+  int most = 1;           // of any sequence; dense calls: of every one; 1: none is cut
+  int pass = 0;           // 0: whole sequences, 1: first ranks and maps, 2: the other ranks
+  float* ends = nullptr;  // [.,HV,K,V] states at the ends of ranks
+  float* maps = nullptr;  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed
+};
+
 // Everything one chunk call needs; stages read the parts that concern them.
 struct ChunkArgs {
   Shape shape;
@@ -108,11 +117,7 @@ struct ChunkArgs {
   float* d_dt_bias = nullptr;    // [HV,K]
   Tensor d_initial_state;
 
-  // Sequences cut into segments (Hopper, dense calls): per (sequence, segment but one, value head)
-  // what a segment makes of a state S as map S + end, later the state there, f32.
-  int segments = 1;
-  float* segment_ends = nullptr;  // [N,segments-1,HV,K,V]
-  float* segment_maps = nullptr;  // the same, transposed
+  Segments segments;
 };
 
 // Gated RMS norm of the output of a recurrent call.

@@ -29,12 +29,13 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
 
 // Hopper: what segments make of states.
 void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
-  args->segments = hopper::segments_of(problem);
+  Segments& segments = args->segments;
+  segments.most = hopper::segments_of(problem);
   const Dims& d = problem.dims;
-  const std::int64_t count = d.N * (args->segments - 1) * d.HV * d.K * d.V;
+  const std::int64_t count = d.N * (segments.most - 1) * d.HV * d.K * d.V;
   if (count == 0) return;
-  args->segment_ends = arena->take<float>(count);
-  args->segment_maps = arena->take<float>(count);
+  segments.ends = arena->take<float>(count);
+  segments.maps = arena->take<float>(count);
 }
 
 void* take_elems(Arena* arena, Path path, std::int64_t count) {

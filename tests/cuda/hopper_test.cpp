@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_backends.h"
 #include "cuda/hopper/tiling.h"
+#include "cuda/hopper_cases.h"
 #include "kda/cuda.h"
 #include "support/oracle.h"
 #include "support/run.h"
@@ -18,8 +18,6 @@
 namespace kda::test {
 namespace {
 
-constexpr const char* kFused = "fused kernel for Hopper (sm_90a)";
-
 TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
   constexpr std::int64_t kSms = 132;
   for (std::int64_t heads : {1, 16, 64, 66})
@@ -27,54 +25,6 @@ TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
   for (std::int64_t heads : {67, 96, 132, 256, 768}) {
     EXPECT_TRUE(cuda::hopper::whole_heads(heads, kSms)) << heads;
   }
-}
-
-TEST(HopperTiling, SegmentsOnlyWhereMultiprocessorsAreFree) {
-  constexpr std::int64_t kSms = 132;
-  for (std::int64_t heads : {32, 64, 96, 768})
-    EXPECT_EQ(cuda::hopper::segment_count(heads, 65536, kSms), 1) << heads;
-  for (std::int64_t heads : {1, 8, 16})
-    EXPECT_EQ(cuda::hopper::segment_count(heads, 512, kSms), 1) << heads;
-  EXPECT_EQ(cuda::hopper::segment_count(1, 2048, kSms), 4);
-  EXPECT_EQ(cuda::hopper::segment_count(16, 8192, kSms), 8);
-  EXPECT_EQ(cuda::hopper::segment_count(8, 65536, kSms), 16);
-  EXPECT_EQ(cuda::hopper::segment_count(0, 65536, kSms), 1);
-}
-
-// A case that the fused forward serves, to be varied.
-Case served(const std::string& name) {
-  return {.name = name,
-          .T = 130,
-          .H = 2,
-          .HV = 2,
-          .K = 128,
-          .V = 128,
-          .gate = GateInput::kSafe,
-          .betas = Betas::kLogit,
-          .qk_l2norm = true,
-          .h_kv = true,
-          .narrow_gate = true};
-}
-
-// The path of a case's forward call; tensors lie where nothing reads them.
-std::string path_of(const Case& c, DType io) {
-  alignas(16) static char nowhere[16];
-  const auto view = [](DType dtype, std::initializer_list<std::int64_t> shape) {
-    TensorView v = view_of(nowhere, dtype, shape);
-    v.space = MemorySpace::kCuda;
-    return v;
-  };
-  const CaseDTypes dtype = dtypes_of(c, io);
-  ChunkForwardParams p;
-  p.in.q = p.in.k = view(dtype.io, {c.B, c.T, c.H, c.K});
-  p.in.v = view(dtype.io, {c.B, c.T, c.HV, c.V});
-  (c.raw_gate() ? p.in.g_raw : p.in.g_ln) = view(dtype.gate_beta, {c.B, c.T, c.HV, c.K});
-  if (c.has_a_log()) p.in.gate.a_log = view(dtype.params, {c.HV});
-  if (c.safe_gate()) p.in.gate.lower_bound_ln = -5.0;
-  (c.beta_is_logit() ? p.in.beta_logit : p.in.beta) = view(dtype.gate_beta, {c.B, c.T, c.HV});
-  p.in.qk_l2norm = c.qk_l2norm;
-  p.o = view(dtype.io, {c.B, c.T, c.HV, c.V});
-  return cuda::chunk_forward_path(p);
 }
 
 TEST(HopperPath, NamesTheKernelsAndTheReason) {
@@ -164,16 +114,7 @@ std::vector<Case> cases() {
     whole.cu = {0, 1, 1, 64, 81, 81, 82, 147, 150};
     all.push_back(whole);
   }
-  Case c = served("segments");
-  c.T = 2100;
-  c.H = c.HV = 1;
-  all.push_back(c);
-  c.name = "segments_grouped";
-  c.B = 2;
-  c.T = 2049;
-  c.HV = 2;
-  all.push_back(c);
-  c = served("no_states");
+  Case c = served("no_states");
   c.initial_state = c.final_state = c.d_final_state = c.h_kv = false;
   all.push_back(c);
   c = served("beta_max_two");
@@ -189,20 +130,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-class HopperScan : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string reason;
-    if (!have_gpu(&reason)) GTEST_SKIP() << reason;
-    for (const TestBackend& backend : cuda_backends()) {
-      if (backend.io == DType::kBF16) backend_ = backend;
-    }
-    const std::string path = path_of(served("served"), DType::kBF16);
-    if (path != kFused) GTEST_SKIP() << path;
-  }
-  void TearDown() override { cuda::set_hopper_segments(false); }
-  TestBackend backend_;
-};
+class HopperScan : public HopperFixture {};
 
 class HopperChunk : public HopperScan, public ::testing::WithParamInterface<Case> {};
 
@@ -210,7 +138,6 @@ TEST_P(HopperChunk, MatchesTheDoubleRecurrence) {
   const Case& c = GetParam();
   const CaseData data = make_data(c, backend_.io);
   const Outputs expected = oracle(c, data);
-  cuda::set_hopper_segments(c.name.starts_with("segments"));
   const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
   ASSERT_EQ(result.unsupported, "");
   for (const std::string& fault : result.faults)
@@ -266,35 +193,6 @@ TEST_F(HopperScan, PackedSequences_DoNotSeeEachOther) {
   EXPECT_TRUE(std::equal(a.begin(), a.begin() + 33 * token, b.begin()));
   EXPECT_TRUE(std::equal(a.begin() + 97 * token, a.end(), b.begin() + 97 * token));
   EXPECT_FALSE(a == b);
-}
-
-// A row of a batch and on its own, long enough for segments if they were allowed.
-TEST_F(HopperScan, LongRowsOfFewHeads_DoNotSeeTheBatch) {
-  Case two = served("two_rows");
-  two.B = 2;
-  two.T = 2048;
-  two.H = two.HV = 1;
-  two.h_kv = false;
-  const CaseData data = make_data(two, backend_.io);
-  Case one = two;
-  one.B = 1;
-  CaseData alone = make_data(one, backend_.io);
-  const auto first_row = [](const HostTensor& from, HostTensor* to) {
-    std::copy_n(from.data.begin(), to->data.size(), to->data.begin());
-  };
-  first_row(data.q, &alone.q);
-  first_row(data.k, &alone.k);
-  first_row(data.v, &alone.v);
-  first_row(data.g, &alone.g);
-  first_row(data.beta, &alone.beta);
-  first_row(data.a_log, &alone.a_log);
-  first_row(data.dt_bias, &alone.dt_bias);
-  first_row(data.state0, &alone.state0);
-  const RunResult both = run_chunk(backend_, two, data, {.backward = false});
-  const RunResult single = run_chunk(backend_, one, alone, {.backward = false});
-  HostTensor expected = single.values.at(Quantity::kO);
-  first_row(both.values.at(Quantity::kO), &expected);
-  EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);
 }
 
 // One head among 70 (whole heads to a block) and on its own (half heads): the same bits.

@@ -20,13 +20,11 @@ inline constexpr int kRowBytes = 128;    // a tile row: 64 channels of 16 bits
 // three roles sum to what the launch gives (64 Ki / threads, a multiple of 8) times the
 // warpgroups.
 template <int kK_, int kValueGroups_, int kPrepGroups_, int kSlots_, int kUpdateRegs_,
-          int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false,
-          bool kMaps_ = false>
+          int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false>
 struct Config {
-  static constexpr bool kMaps = kMaps_;  // no outputs but what segments make of a state
-  static constexpr bool kSnapshots = (kSnapshots_ || kReverse_) && !kMaps;  // bf16, per 64 tokens
-  static constexpr bool kReverse = kReverse_;         // the reverse scan of the backward
-  static constexpr int kK = kK_;                      // channels: 64 or 128
+  static constexpr bool kSnapshots = kSnapshots_ || kReverse_;  // bf16, per 64 tokens
+  static constexpr bool kReverse = kReverse_;                   // the reverse scan of the backward
+  static constexpr int kK = kK_;                                // channels: 64 or 128
   static constexpr int kValueGroups = kValueGroups_;  // warpgroups of 64 value columns each
   static constexpr int kPrepGroups = kPrepGroups_;
   static constexpr int kSlots = kSlots_;
@@ -52,19 +50,18 @@ struct Config {
   static constexpr int kSlotBytes = kValues + kValueGroups * kValuesHalf;
   static_assert(kSlotBytes % 1024 == 0);
 
-  // Small matrices of a slot as 2x2 cores of 128 bytes: A diag(beta) and N, in the reverse scan
-  // A^T and N^T; then the decay of the chunk.
+  // Small matrices of a slot as 2x2 cores of 128 bytes: (A - I) diag(beta) and N, in the reverse
+  // scan A^T and N^T; then the decay of the chunk and beta of its rows, f32.
   static constexpr int kA = 0;
   static constexpr int kN = 512;
   static constexpr int kDecay = 1024;
-  static constexpr int kBeta = kDecay + kK * 4;  // f32, backward only
-  static constexpr int kSmallBytes = kBeta + (kReverse ? kChunk * 4 : 0);
+  static constexpr int kBeta = kDecay + kK * 4;
+  static constexpr int kSmallBytes = kBeta + kChunk * 4;
 
-  // Per prep warp: Lo transposed, f32, rows of 20; then 1/|k|, 1/|q| of the rows as
-  // bf16 pairs, high and low part.
+  // Per prep warp: Lo transposed, f32, rows of 20; then 1/|k|, 1/|q| of the rows.
   static constexpr int kLoStride = 20;
   static constexpr int kNorms = kChunk * kLoStride * 4;
-  static constexpr int kScratchBytes = kNorms + kChunk * 16;
+  static constexpr int kScratchBytes = kNorms + kChunk * 8;
 
   // A snapshot on its way out, per update warpgroup: kK rows of 64 values; padded against bank
   // conflicts.

@@ -27,7 +27,7 @@ struct LocalLayout {
   static constexpr int kOut = 8 * kTile;
   static constexpr int kX = 10 * kTile;
   static constexpr int kValues = 12 * kTile;
-  static constexpr int kInverse = 14 * kTile;  // A; at last diag(beta) P
+  static constexpr int kInverse = 14 * kTile;  // A
   // Two sets of factors per channel half: raw q, k, g and in their place q 2^l, k 2^l, k 2^-l.
   static constexpr int kSets = 15 * kTile;
   static constexpr int kQueries = 0;

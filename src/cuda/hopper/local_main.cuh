@@ -4,10 +4,10 @@
 // Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
 // + 63, and in steps 1 to 3 the value columns 64 g ..:
 //   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
-//   2. dN = scale tril(d_o U^T) (g = 0), P = -stril(X U^T) (g = 1)
-//      q: d_o S^T, y: -X S^T, c: U D^T                          three accumulators of 32 registers
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1)
+//      q: d_o S^T, y: -beta X S^T, c: U D^T                     three accumulators of 32 registers
 //   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
-//      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + (diag(beta) P)^T (k 2^l)
+//      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + P^T (k 2^l)
 //   4. dq, dk, dG = q dq + k kRow - k kCol, its sums from the end, gate, norm and sigmoid.
 // A thread holds rows r, r + 8 of its block and channels 8 t + 2 c, + 1 of its half.
 #pragma once
@@ -21,16 +21,9 @@
 
 namespace kda::cuda::hopper {
 
-// Rows take beta round(P), columns round(beta round(P)): what a pair of tokens adds to dG at one
-// and takes at the other does not cancel to the last bit, which sums over many tokens (d dt_bias)
-// notice. -DKDA_HOPPER_ONE_P builds with one rounded beta P on both sides, to be compared on a
-// device; beta is then at least kSmallestBeta in P and y, so that dbeta, which wants y without it,
-// can divide.
-#ifdef KDA_HOPPER_ONE_P
-inline constexpr bool kOneP = true;
-#else
-inline constexpr bool kOneP = false;
-#endif
+// Rows and columns take one rounded beta P: what a pair of tokens adds to dG at one and takes at the
+// other cancels, which sums over many tokens (d dt_bias) need. dbeta wants y without beta, so beta
+// is at least kSmallestBeta there and can be divided by.
 inline constexpr float kSmallestBeta = 5.9604645e-08F;  // 2^-24
 
 // A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
@@ -81,7 +74,9 @@ __device__ inline float2 column_sums(float (&x)[16], int r) {
   return make_float2(x[0], x[1]);
 }
 
-// x [16 rows] -> its sums from the last row up, by a product with a triangle of ones.
+// x [16 rows] -> its sums from the last row up, by a product with a triangle of ones. Three bf16
+// terms hold an f32: what enters at the chunk's end and what its last token takes of it may be
+// e^5 times larger than their difference, which all tokens of the chunk have in common.
 __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
   const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
@@ -89,25 +84,30 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   const std::uint32_t ones[4] = {triangle, 0U, 0x3f803f80U, triangle};
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
-    std::uint32_t high[4][2];
-    std::uint32_t low[4][2];
+    std::uint32_t term[3][4][2];  // the smallest first
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float* pair = x + 4 * (first + t) + 2 * half;
-        split_pair(pair[0], pair[1], &high[t][half], &low[t][half]);
-        high[t][half] = ptx::movmatrix(high[t][half]);
-        low[t][half] = ptx::movmatrix(low[t][half]);
+        float* pair = x + 4 * (first + t) + 2 * half;
+#pragma unroll
+        for (int n = 2; n >= 0; --n) {
+          const std::uint32_t rounded = pack_bf16(pair[0], pair[1]);
+          pair[0] -= low_of(rounded);
+          pair[1] -= high_of(rounded);
+          term[n][t][half] = ptx::movmatrix(rounded);
+        }
       }
     }
     float sum[4][4] = {};
 #pragma unroll
-    for (int t = 0; t < 4; ++t)
-      ptx::mma_bf16(sum[t], ones, low[t][0], low[t][1]);
+    for (int n = 0; n < 3; ++n) {
+#pragma unroll
+      for (int t = 0; t < 4; ++t)
+        ptx::mma_bf16(sum[t], ones, term[n][t][0], term[n][t][1]);
+    }
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
-      ptx::mma_bf16(sum[t], ones, high[t][0], high[t][1]);
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         x[4 * (first + t) + e] = sum[t][e];
@@ -216,9 +216,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::fence_async_shared();
     const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
                            ptx::load_shared_f(smem + table + L::kBeta + i0 * 4 + 32)};
-    const float weight[2] = {kOneP ? fmaxf(beta[0], kSmallestBeta) : 1.0F,
-                             kOneP ? fmaxf(beta[1], kSmallestBeta) : 1.0F};
-    float k_sum[2] = {};  // of the rows: k y + X v
+    const float weight[2] = {fmaxf(beta[0], kSmallestBeta), fmaxf(beta[1], kSmallestBeta)};
+    float k_sum[2] = {};  // of the rows: X v + k y
     {
       float z[32];
       std::uint32_t a[8][4];
@@ -300,7 +299,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
     ptx::named_sync(kLocalMainSync, 256);  // U before its products; A is read
-    if constexpr (kOneP) arrive(L::kInverseFree);
+    arrive(L::kInverseFree);
 
     // 2.
     forget();
@@ -321,10 +320,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_pin(inner);
       ptx::wgmma_pin(acc_c);
       ptx::named_sync(kLocalMainSync, 256);  // U read before dN and P take its place
-      const float whole = g == 0 ? in.scale : -1.0F;
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float factor = kOneP && g != 0 ? -weight[row] : whole;
+        const float factor = g == 0 ? in.scale : -weight[row];
         const int last = i0 + 8 * row - g;  // the last column that counts
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
@@ -332,10 +330,6 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           const float x = j <= last ? factor * inner[4 * t + 2 * row] : 0.0F;
           const float y = j + 1 <= last ? factor * inner[4 * t + 2 * row + 1] : 0.0F;
           ptx::store_shared_pair(word_at(L::kValues + half_tile, row, t), pack_bf16(x, y));
-          if (!kOneP && g != 0) {
-            ptx::store_shared_pair(word_at(L::kInverse, row, t),
-                                   pack_bf16(beta[row] * x, beta[row] * y));
-          }
         }
       }
       ptx::fence_async_shared();
@@ -378,8 +372,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t d_n_rows = by_rows(smem + L::kValues);
       const std::uint64_t d_n_columns = by_columns(smem + L::kValues);
       const std::uint64_t p_rows = by_rows(smem + L::kValues + L::kTile);
-      const std::uint64_t p_columns =
-          by_columns(smem + (kOneP ? L::kValues + L::kTile : L::kInverse));
+      const std::uint64_t p_columns = by_columns(smem + L::kValues + L::kTile);
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
@@ -401,11 +394,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
         if (J == 0) {
           change_frame(chain, acc_q, in.scale);
-          if constexpr (kOneP) {
-            change_frame(chain, acc_y, -weight[0], -weight[1]);
-          } else {
-            change_frame(chain, acc_y, -1.0F);
-          }
+          change_frame(chain, acc_y, -weight[0], -weight[1]);
         } else if (w >= J) {
           change_frame(chain + J * L::kD * 2, acc_q);
           change_frame(chain + J * L::kD * 2, acc_y);
@@ -427,7 +416,6 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     arrive(L::kValuesFree);
-    if constexpr (!kOneP) arrive(L::kInverseFree);
     ptx::named_sync(kLocalMainSync, 256);  // factors read by all products: now each thread's own
 
     // 4.
@@ -435,7 +423,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     // Unit q and k take the places of the row factors: kept, they would not fit into registers.
     float q_dot[2] = {};
     float k_dot[2] = {};
-    float y_sum[2] = {};  // k y with beta in it (kOneP)
+    float y_sum[2] = {};  // k y, with beta in it
 #pragma unroll
     for (int part = 0; part < 4; ++part) {  // four words at a time: loads of all before the stores
       const int row = part / 2;
@@ -467,13 +455,12 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           const float from_q = qu * acc_q[x];
           const float from_y = ku * acc_y[x];
           const float from_c = kd * acc_c[x];
-          const float y = kOneP ? from_y : beta[row] * from_y;
           q_dot[row] += from_q;
-          (kOneP ? y_sum : k_sum)[row] += from_y;
-          k_dot[row] += y + from_c;
-          acc_q[x] *= up;                                                           // dq
-          acc_c[x] = fmaf(kOneP ? up : beta[row] * up, acc_y[x], acc_c[x] * down);  // dk
-          acc_y[x] = from_q + y - from_c;                                           // dG
+          y_sum[row] += from_y;
+          k_dot[row] += from_y + from_c;
+          acc_q[x] *= up;                                       // dq
+          acc_c[x] = fmaf(up, acc_y[x], acc_c[x] * down);       // dk
+          acc_y[x] = from_q + from_y - from_c;                  // dG
           uq[e] = qu * down;
           uk[e] = kd * up;
         }
@@ -502,7 +489,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      if constexpr (kOneP) k_sum[row] += y_sum[row] / weight[row];
+      k_sum[row] += y_sum[row] / weight[row];
       const float a = quad_sum(k_sum[row]);
       const float b = quad_sum(q_dot[row]);
       const float d = quad_sum(k_dot[row]);

@@ -156,15 +156,15 @@ __device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem
     std::uint32_t down[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const std::uint32_t unit_k = scale_pair(k[i], norm[i].x, norm[i].x);
-      const std::uint32_t unit_q = scale_pair(q[i], norm[i].y, norm[i].y);
+      const float unit_k0 = low_of(k[i]) * norm[i].x;
+      const float unit_k1 = high_of(k[i]) * norm[i].x;
       const float l0 = l[first + i][0] + shift[0];
       const float l1 = l[first + i][1] + shift[1];
       const float up0 = ptx::exp2_approx(l0);
       const float up1 = ptx::exp2_approx(l1);
-      const float k0 = copysignf(fmaxf(fabsf(low_of(unit_k)), kSmallestKey), low_of(unit_k));
-      const float k1 = copysignf(fmaxf(fabsf(high_of(unit_k)), kSmallestKey), high_of(unit_k));
-      q[i] = pack_bf16(low_of(unit_q) * up0, high_of(unit_q) * up1);
+      const float k0 = copysignf(fmaxf(fabsf(unit_k0), kSmallestKey), unit_k0);
+      const float k1 = copysignf(fmaxf(fabsf(unit_k1), kSmallestKey), unit_k1);
+      q[i] = pack_bf16(low_of(q[i]) * norm[i].y * up0, high_of(q[i]) * norm[i].y * up1);
       k[i] = pack_bf16(k0 * up0, k1 * up1);
       down[i] = pack_bf16(k0 * ptx::exp2_approx(-l0), k1 * ptx::exp2_approx(-l1));
     }

@@ -2,7 +2,7 @@
 //
 //   G = sum of log2 decays from the chunk's start (inclusive, f32)
 //   kt = k 2^G, qt = q 2^G (rows), kb = k 2^-G (columns), decay = 2^(G of the last row)
-//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1, stored as A diag(beta)
+//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1, stored as (A - I) diag(beta)
 // A bounded gate loses at most 7.22 log2 per token, 115.4 per chunk, so 2^-G is finite and no
 // anchor is needed; kb also serves the state, which is multiplied by `decay` after the update.
 //
@@ -74,27 +74,9 @@ __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int 
       const float q = odd ? sums[1][half][2 * half + 1] : sums[1][half][2 * half];
       const float rstd_k = rsqrtf(k + kNormEps);
       const float rstd_q = rsqrtf(q + kNormEps);
-      const std::uint32_t high_k = pack_bf16(rstd_k, rstd_k);
-      const std::uint32_t high_q = pack_bf16(rstd_q, rstd_q);
-      const float low_k = rstd_k - low_of(high_k);
-      const float low_q = rstd_q - low_of(high_q);
-      ptx::store_shared(
-          scratch + C::kNorms + (r + 8 * half) * 16,
-          make_uint4(high_k, pack_bf16(low_k, low_k), high_q, pack_bf16(low_q, low_q)));
+      ptx::store_shared_f2(scratch + C::kNorms + (r + 8 * half) * 8, rstd_k, rstd_q);
     }
   }
-}
-
-// x rstd, rounded to bf16, as floats; rstd as bf16 pairs high + low. One fused rounding: what the
-// low product rounds off is 2^-18 of the result.
-__device__ inline float2 normalised(std::uint32_t pair, std::uint32_t high, std::uint32_t low) {
-  const auto as_bf16 = [](const std::uint32_t& x) {
-    return *reinterpret_cast<const __nv_bfloat162*>(&x);
-  };
-  const __nv_bfloat162 x = as_bf16(pair);
-  const __nv_bfloat162 y = __hfma2(x, as_bf16(high), __hmul2(x, as_bf16(low)));
-  const auto rounded = *reinterpret_cast<const std::uint32_t*>(&y);
-  return make_float2(low_of(rounded), high_of(rounded));
 }
 
 template <typename C, bool kNorm>
@@ -120,8 +102,8 @@ __device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std
     ptx::load_shared_words(column_tile + at, g);
     ptx::load_shared_words(row_tile + at, k);
     ptx::load_shared_words(row_tile + at + kChunk * kRowBytes, q);
-    uint4 rstd;  // k high, low, q high, low
-    if constexpr (kNorm) rstd = ptx::load_shared(scratch + C::kNorms + i * 16);
+    float2 rstd = make_float2(1.0F, 1.0F);  // k, q
+    if constexpr (kNorm) rstd = ptx::load_shared_f2(scratch + C::kNorms + i * 8);
     const float bound = i < rows ? gate.bound : 0.0F;
 #pragma unroll
     for (int p = 0; p < kChannels / 2; ++p) {
@@ -135,10 +117,9 @@ __device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std
         up[c] = ptx::exp2_approx(sum[c]);
         down[e] = ptx::exp2_approx(-sum[c]);
       }
-      const float2 kn =
-          kNorm ? normalised(k[p], rstd.x, rstd.y) : make_float2(low_of(k[p]), high_of(k[p]));
-      const float2 qn =
-          kNorm ? normalised(q[p], rstd.z, rstd.w) : make_float2(low_of(q[p]), high_of(q[p]));
+      // Unit vectors are not rounded on their own: each factor is rounded once.
+      const float2 kn = make_float2(low_of(k[p]) * rstd.x, high_of(k[p]) * rstd.x);
+      const float2 qn = make_float2(low_of(q[p]) * rstd.y, high_of(q[p]) * rstd.y);
       k[p] = pack_bf16(kn.x * up[2 * p], kn.y * up[2 * p + 1]);
       if constexpr (C::kReverse) {  // the forward scales its output instead
         q[p] = pack_bf16(qn.x * (q_scale * up[2 * p]), qn.y * (q_scale * up[2 * p + 1]));
@@ -212,8 +193,8 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
   }
 }
 
-// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as A diag(beta), or A^T
-// for the reverse scan.
+// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as (A - I) diag(beta), so
+// that the update can keep the unit part in f32, or as A^T for the reverse scan; beta beside it.
 template <typename C>
 __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float beta, int lane) {
   const int j = lane % 16;
@@ -234,7 +215,8 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
       }
     }
   }
-  if constexpr (C::kReverse) {  // column j is row j of A^T; beta beside it
+  if (lane < kChunk) ptx::store_shared_f(small + C::kBeta + j * 4, beta);
+  if constexpr (C::kReverse) {  // column j is row j of A^T
     if (lane < kChunk) {
       const std::uint32_t to = small + C::kA + (j / 8) * 256 + (j % 8) * 16;
 #pragma unroll
@@ -244,7 +226,6 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
                           make_uint4(pack_bf16(y[0], y[1]), pack_bf16(y[2], y[3]),
                                      pack_bf16(y[4], y[5]), pack_bf16(y[6], y[7])));
       }
-      ptx::store_shared_f(small + C::kBeta + j * 4, beta);
     }
     return;
   }
@@ -253,7 +234,7 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
   const std::uint32_t to = small + C::kA + (upper ? 0 : 256) + (j / 8) * 128 + (j % 8) * 2;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float value = (upper ? x[i] : x[i + 8]) * beta;
+    const float value = j % 8 == i && (j < 8) == upper ? 0.0F : (upper ? x[i] : x[i + 8]) * beta;
     const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
     ptx::store_shared_half(to + i * 16, __bfloat16_as_ushort(rounded));
   }

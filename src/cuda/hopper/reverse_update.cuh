@@ -72,22 +72,10 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
        item += static_cast<int>(gridDim.x)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
-    Tensor from = args.d_final_state;
-    std::int64_t from_at = w.n * from.s0 + w.hv * from.s1;
-    if (!C::kMaps && w.segment + 1 < args.segments) {  // the start of the next segment
-      from = segment_matrix(args, args.segment_ends, w.place, false);
-      from_at = 0;
-    }
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      if constexpr (C::kMaps) {
-        start_segment(w.is_map, 64 * half, v_warp + r, c2, state[half]);
-      } else {
-        load_state(from, from_at + 64 * half * from.s2, v_warp + r, c2, state[half]);
-      }
-    }
+    load_begin<C>(args, w, args.d_final_state, v_warp + r, c2, state);
     const int num_blocks = w.num_chunks / kSteps;
-    const int length = static_cast<int>(w.span.length);
+    // Tokens whose rows leave; none if the item is run for what it makes of a state.
+    const int length = w.quiet ? 0 : static_cast<int>(w.span.length);
     const std::int64_t V = args.shape.V;
     for (int block = num_blocks - 1; block >= 0; --block) {
       const std::int64_t tile = w.span.first_chunk + block;
@@ -101,7 +89,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
         pack_state<64>(state[half], frag[half]);
-      if constexpr (C::kSnapshots) {
+      if (length > 0) {
         store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
       }
       float du[8];
@@ -189,8 +177,8 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
           ptx::wgmma_wait<0>();
         }
         ptx::warp_arrive(done, lane);
-        if constexpr (!C::kMaps) store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
-        if (!C::kMaps && args.dv.data != nullptr) {
+        if (length > 0) store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
+        if (args.dv.data != nullptr) {
           std::uint32_t dv[4];  // beta X
 #pragma unroll
           for (int p = 0; p < 4; ++p)
@@ -204,8 +192,8 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         }
       }
     }
-    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, 0, v_warp + r,
-                 c2, state);
+    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, v_warp + r, c2,
+                 state);
   }
 }
 

@@ -16,8 +16,7 @@ std::string forward_reason_against(const ChunkForwardParams& params, const core:
 std::string backward_reason_against(const ChunkBackwardParams& params,
                                     const core::Problem& problem);
 
-// Into how many segments the scans of a call cut every sequence: more than one for long sequences
-// of few heads.
+// Into how many segments the scans of a call cut a sequence at most (segment_rule.h).
 int segments_of(const core::Problem& problem);
 
 // Process-wide switch, on from the start: tests and benchmarks compare the two paths.

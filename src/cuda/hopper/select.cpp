@@ -5,7 +5,7 @@
 
 #include "cuda/convert.h"
 #include "cuda/hopper/scan.h"
-#include "cuda/hopper/tiling.h"
+#include "cuda/hopper/segment_rule.h"
 
 namespace kda::cuda::hopper {
 namespace {
@@ -61,8 +61,7 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 int segments_of(const core::Problem& problem) {
   const Dims& d = problem.dims;
   if (!g_segments.load() || problem.packed || d.K != 128) return 1;
-  const int num_sms = device_support().num_sms;
-  return num_sms > 0 ? segment_count(d.N * d.HV, d.T, num_sms) : 1;
+  return segment_count(most_segments(d.HV), d.T);
 }
 
 void set_enabled(bool enabled) { g_enabled.store(enabled); }

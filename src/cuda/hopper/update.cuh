@@ -4,7 +4,7 @@
 // rounded to bf16 they are the A operand of the next products, so it never visits shared memory.
 // Per chunk (all transposed, n = tokens):
 //   Y = v - S kt,  O = S qt          one pass of products, B = [kt; qt]
-//   U = Y (A diag(beta))^T
+//   U = beta Y + Y ((A - I) diag(beta))^T, the first term unrounded
 //   S = decay (S + U kb),  O += U N^T
 #pragma once
 
@@ -64,18 +64,6 @@ __device__ inline void start_segment(bool is_map, int first_channel, int v, int 
   }
 }
 
-// The state at the end of another segment, channels first_channel .. + 63.
-__device__ inline void load_end(const ChunkArgs& args, std::int64_t place, int first_channel, int v,
-                                int c2, float (&state)[32]) {
-  const float* from = args.segment_ends + (place * args.shape.K + first_channel) * args.shape.V;
-#pragma unroll
-  for (int t = 0; t < 8; ++t) {
-#pragma unroll
-    for (int x = 0; x < 4; ++x)
-      state[4 * t + x] = from[(8 * t + c2 + x % 2) * args.shape.V + v + 8 * (x / 2)];
-  }
-}
-
 __device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int c2,
                                    const float (&state)[32]) {
 #pragma unroll
@@ -88,17 +76,39 @@ __device__ inline void store_state(const Tensor& to, std::int64_t at, int v, int
   }
 }
 
-// What an item leaves: the end or map of its segment, or, in segment `last`, the state at the end
-// of the sequence.
+// The state that an item starts with: `begin` is that at the sequence's begin in the scan's order.
 template <typename C>
-__device__ inline void store_end(const ChunkArgs& args, const Work& w, const Tensor& end, int last,
-                                 int v, int c2, const float (&state)[C::kHalves][32]) {
+__device__ inline void load_begin(const ChunkArgs& args, const Work& w, const Tensor& begin, int v,
+                                  int c2, float (&state)[C::kHalves][32]) {
+  Tensor from = begin;
+  std::int64_t at = w.n * begin.s0 + w.hv * begin.s1;
+  if (w.rank > 0) {
+    from = segment_matrix(args, args.segments.ends, w.place - args.shape.HV, false);
+    at = 0;
+  }
+#pragma unroll
+  for (int half = 0; half < C::kHalves; ++half) {
+    if (w.quiet) {
+      start_segment(w.is_map, 64 * half, v, c2, state[half]);
+    } else {
+      load_state(from, at + 64 * half * from.s2, v, c2, state[half]);
+    }
+  }
+}
+
+// What an item leaves: the state at the end of the sequence, in a first pass also the end or map of
+// a segment.
+template <typename C>
+__device__ inline void store_end(const ChunkArgs& args, const Work& w, const Tensor& end, int v,
+                                 int c2, const float (&state)[C::kHalves][32]) {
   Tensor to = end;
   std::int64_t at = w.n * end.s0 + w.hv * end.s1;
-  if constexpr (C::kMaps) {
-    to = segment_matrix(args, w.is_map ? args.segment_maps : args.segment_ends, w.place, w.is_map);
+  if (!w.is_last) {
+    if (args.segments.pass != 1) return;
+    to =
+        segment_matrix(args, w.is_map ? args.segments.maps : args.segments.ends, w.place, w.is_map);
     at = 0;
-  } else if (end.data == nullptr || w.segment != last) {
+  } else if (end.data == nullptr) {
     return;
   }
 #pragma unroll
@@ -135,7 +145,7 @@ __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, 
   std::uint32_t count = 0;
   for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
     const Work w = work_at<C>(args, item);
-    const int num_blocks = (w.num_chunks + kSteps - 1) / kSteps;
+    const int num_blocks = w.quiet ? 0 : (w.num_chunks + kSteps - 1) / kSteps;
     for (int n = 0; n < num_blocks; ++n, ++count) {
       const std::int64_t tile = w.span.first_chunk + (C::kReverse ? num_blocks - 1 - n : n);
 #pragma unroll
@@ -201,6 +211,12 @@ __device__ inline void start_values(std::uint32_t address, float (&y)[8], float 
   ptx::wgmma_pin(out);
 }
 
+// Beta of a chunk's tokens as this thread's accumulators want it.
+__device__ inline void load_beta(std::uint32_t beta, float2 (&x)[2]) {
+  x[0] = ptx::load_shared_f2(beta);
+  x[1] = ptx::load_shared_f2(beta + 32);
+}
+
 // Decays of 64 channels as this thread's accumulators want them; `decay`: those of the chunk.
 __device__ inline void load_decay(std::uint32_t decay, float2 (&x)[8]) {
 #pragma unroll
@@ -229,14 +245,12 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   const int c2 = lane % 4 * 2;
   const std::int64_t o_stride = args.o.s1;
   const float scale = args.in.scale;
-  // Rows of an output. For segments' maps none, but not so that the compiler knows: it would take
-  // the products apart and serialise them.
-  const int shown = C::kMaps ? ptx::forgotten(0) : kChunk;
   // This lane's address of the v tile: 8x8 blocks (tokens, values), values second.
   const int v_row = lane % 8 + 8 * (lane / 16);
   const std::uint32_t v_at =
       smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
   const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
+  const std::uint32_t beta_at = smem + C::kSmall + C::kBeta + c2 * 4;
   // Descriptors of slot 0; a slot further on is an addition.
   const std::uint64_t rows_at =
       ptx::matrix_descriptor(smem + C::kRows, 16, 1024, ptx::Swizzle::kRows128);
@@ -255,19 +269,11 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
        item += static_cast<int>(gridDim.x)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
-    const Tensor& from = args.in.initial_state;
+    load_begin<C>(args, w, args.in.initial_state, v_warp + r, c2, state);
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      if constexpr (C::kMaps) {
-        start_segment(w.is_map, 64 * half, v_warp + r, c2, state[half]);
-      } else if (w.segment > 0) {  // the end of the segment before
-        load_end(args, w.place - args.shape.HV, 64 * half, v_warp + r, c2, state[half]);
-      } else {
-        load_state(from, w.n * from.s0 + w.hv * from.s1 + 64 * half * from.s2, v_warp + r, c2,
-                   state[half]);
-      }
+    for (int half = 0; half < kHalves; ++half)
       pack_state<64>(state[half], frag[half]);
-    }
+    const int shown = w.quiet ? 0 : kChunk;  // rows of an output
     std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
                        (w.span.begin + r) * o_stride + w.hv * args.o.s2 + v_warp + c2;
     // (y | out) of the first chunk. A loop pass ends with those of the next one, so that scaling
@@ -276,6 +282,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
     float out[8];  // -S qt
     if (w.num_chunks > 0) ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
     start_values(v_at + at.slot * C::kSlotBytes, y, out);
+    float2 beta[2];
+    load_beta(beta_at + at.slot * C::kSmallBytes, beta);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       start_rows(y, out, frag[half],
@@ -288,15 +296,18 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       const std::uint32_t small_bytes = at.slot * C::kSmallBytes;
       const std::uint32_t done = free_barrier<C>(smem, at.slot);
       if constexpr (C::kSnapshots) {
-        if (chunk % (kBlockTokens / kChunk) == 0) {
+        if (chunk % (kBlockTokens / kChunk) == 0 && shown > 0) {
           store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
         }
       }
       std::uint32_t token_frag[4];
       pack_tokens(y, token_frag);
       float u[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        u[e] = (e % 2 == 0 ? beta[e / 4].x : beta[e / 4].y) * y[e];
       ptx::wgmma_fence();
-      ptx::wgmma_set16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
+      ptx::wgmma_add16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
 
@@ -335,6 +346,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
                    ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
         if (half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay);
       }
+      load_beta(beta_at + at.slot * C::kSmallBytes, beta);
       ptx::warp_arrive(done, lane);
 #pragma unroll
       for (int p = 0; p < 4; ++p)
@@ -350,8 +362,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
     }
     if (w.num_chunks > 0) at.advance(1);
     // The item once more: kept over the loop, it costs registers that the products need.
-    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.final_state, args.segments - 1,
-                 v_warp + r, c2, state);
+    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.final_state, v_warp + r, c2,
+                 state);
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/hopper/layout.cuh"
+#include "cuda/hopper/segment_rule.h"
 #include "cuda/tile/chunk.cuh"
 
 namespace kda::cuda::hopper {
@@ -13,50 +14,51 @@ struct Work {
   int hv = 0;
   int v0 = 0;  // first value column
   int num_chunks = 0;
-  int segment = 0;
-  bool is_map = false;     // the segment's map in place of its end
+  int rank = 0;            // which segment, in the scan's order
+  bool quiet = false;      // run for what it makes of a state, without outputs: its map, or else
+  bool is_map = false;     // its end
+  bool is_last = true;     // the scan of the sequence ends here
   std::int64_t place = 0;  // its matrix among the segments' ends and maps
 };
 
-// 64-token blocks [first, first + count) of a segment.
-struct SegmentBlocks {
-  int first = 0;
-  int count = 0;
-};
-__device__ inline SegmentBlocks segment_blocks(std::int64_t length, int segments, int segment) {
-  const int blocks = static_cast<int>((length + kBlockTokens - 1) / kBlockTokens);
-  const int each = (blocks + segments - 1) / segments;
-  const int first = min(each * segment, blocks);
-  return {first, min(each, blocks - first)};
+// What a piece of a pass is: a segment and what it is run for.
+__device__ inline void take_piece(const Segments& segments, int count, int which, Work* w) {
+  if (segments.pass == 1) {
+    w->rank = (which + 1) / 2;
+    w->quiet = which > 0;
+    w->is_map = which > 0 && which % 2 == 0;
+  } else if (segments.pass == 2) {
+    w->rank = which + 1;
+  }
+  w->is_last = w->rank == count - 1;
 }
 
 template <typename C>
 __device__ inline Work work_at(const ChunkArgs& args, std::int64_t item) {
-  const int parts = args.shape.V / (64 * C::kValueGroups);
-  // A map counts as one more head. 32-bit divisions: a launch has no more items than that.
-  const auto heads = static_cast<std::uint32_t>(args.shape.HV * parts * (C::kMaps ? 2 : 1));
-  const auto segments = static_cast<std::uint32_t>(args.segments - (C::kMaps ? 1 : 0));
+  // 32-bit divisions: a launch has no more items than that.
+  const auto parts = static_cast<std::uint32_t>(args.shape.V / (64 * C::kValueGroups));
+  const auto heads = static_cast<std::uint32_t>(args.shape.HV) * parts;
+  const Segments& segments = args.segments;
+  const std::uint32_t piece = static_cast<std::uint32_t>(item) / heads;
+  const std::uint32_t rest = static_cast<std::uint32_t>(item) - piece * heads;
   Work w;
-  const std::uint32_t whole = static_cast<std::uint32_t>(item) / heads;
-  const std::uint32_t n = segments == 1 ? whole : whole / segments;
-  w.n = n;
-  w.segment = static_cast<int>(whole - n * segments);
-  int rest = static_cast<int>(static_cast<std::uint32_t>(item) - whole * heads);
-  if constexpr (C::kMaps) {
-    w.is_map = rest >= args.shape.HV * parts;
-    if (w.is_map) rest -= args.shape.HV * parts;
+  w.hv = static_cast<int>(rest / parts);
+  w.v0 = static_cast<int>(rest - rest / parts * parts) * 64 * C::kValueGroups;
+  w.n = piece;
+  if (segments.pass != 0) {
+    const auto each =
+        static_cast<std::uint32_t>(segments.pass == 1 ? 2 * segments.most - 3 : segments.most - 1);
+    w.n = piece / each;
+    take_piece(segments, segments.most, static_cast<int>(piece - piece / each * each), &w);
+    w.place = (w.n * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
   }
-  w.hv = rest / parts;
-  w.v0 = (rest - w.hv * parts) * 64 * C::kValueGroups;
-  w.place = (w.n * (args.segments - 1) + w.segment) * args.shape.HV + w.hv;
-  if constexpr (C::kMaps && C::kReverse) ++w.segment;  // all but the first
   if (args.map.offsets == nullptr) {
     w.span = {w.n, 0, args.map.T, w.n * args.map.per_row};
   } else {
     w.span = sequence_at(args.map, w.n);
   }
-  if (args.segments > 1) {
-    const SegmentBlocks blocks = segment_blocks(w.span.length, args.segments, w.segment);
+  if (segments.pass != 0) {
+    const SegmentBlocks blocks = segment_blocks(w.span.length, segments.most, w.rank, C::kReverse);
     const std::int64_t first = static_cast<std::int64_t>(blocks.first) * kBlockTokens;
     w.span.begin += first;
     w.span.length =

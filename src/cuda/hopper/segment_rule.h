@@ -1,0 +1,58 @@
+// Into how many segments a sequence is cut, and where.
+//
+// The bits of a result depend on it, and those of a sequence must not depend on its neighbours: the
+// rule looks at the number of value heads and at the sequence's own length, at nothing else (not at
+// the batch, not at the GPU). It is made for one to three long sequences per call. With P segments
+// the first pass has 2 P - 3 pieces per head (the first segment, and of all others but the last
+// their end and their map), the second P - 1.
+#pragma once
+
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define KDA_HOPPER_BOTH __host__ __device__
+#else
+#define KDA_HOPPER_BOTH
+#endif
+
+namespace kda::cuda::hopper {
+
+inline constexpr std::int64_t kCutFromTokens = 4096;  // shorter sequences are left whole
+inline constexpr std::int64_t kCutUpToHeads = 16;     // more heads fill a GPU by themselves
+inline constexpr std::int64_t kMostSegments = 9;
+inline constexpr std::int64_t kPieces = 132;  // of the first pass of one sequence, at most
+
+// Segments of a sequence that is long enough.
+KDA_HOPPER_BOTH constexpr int most_segments(std::int64_t heads) {
+  if (heads < 1 || heads > kCutUpToHeads) return 1;
+  const std::int64_t most = (kPieces + 3 * heads) / (2 * heads);  // (2 P - 3) heads <= kPieces
+  return static_cast<int>(most < kMostSegments ? most : kMostSegments);
+}
+
+KDA_HOPPER_BOTH constexpr int segment_count(int most, std::int64_t tokens) {
+  return tokens < kCutFromTokens ? 1 : most;
+}
+
+// 64-token blocks [first, first + count) of a segment.
+struct SegmentBlocks {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+// The segment of rank `rank`, in the order in which a scan meets them, of a sequence of fewer than
+// 2^28 blocks (32-bit divisions: kernels make them). Rank 0 is about an eighth shorter than the
+// others, which are equal: in the first pass it alone writes outputs.
+KDA_HOPPER_BOTH constexpr SegmentBlocks segment_blocks(std::int64_t tokens, int segments, int rank,
+                                                       bool reverse) {
+  const auto blocks = static_cast<std::uint32_t>((tokens + 63) >> 6);
+  if (segments == 1) return {0, blocks};
+  const auto all = static_cast<std::uint32_t>(segments);
+  const auto at = static_cast<std::uint32_t>(rank);
+  const std::uint32_t each = (16 * blocks + 8 * all - 1) / (2 * (8 * all - 1));
+  const std::uint32_t zero = blocks - (all - 1) * each;
+  const std::uint32_t before = at == 0 ? 0 : zero + (at - 1) * each;
+  const std::uint32_t count = at == 0 ? zero : each;
+  return {reverse ? blocks - before - count : before, count};
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,214 @@
+// Sequences cut into segments on Hopper: the rule, the result against the double oracle, and that
+// the bits of a sequence depend on nothing else in the call.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cuda/hopper/segment_rule.h"
+#include "cuda/hopper_cases.h"
+#include "support/oracle.h"
+#include "support/tolerance.h"
+
+namespace kda::test {
+namespace {
+
+namespace hopper = cuda::hopper;
+
+TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
+  EXPECT_EQ(hopper::most_segments(0), 1);
+  EXPECT_EQ(hopper::most_segments(1), 9);
+  EXPECT_EQ(hopper::most_segments(8), 9);
+  EXPECT_EQ(hopper::most_segments(12), 7);
+  EXPECT_EQ(hopper::most_segments(16), 5);
+  for (std::int64_t heads : {17, 32, 64, 96, 1000})
+    EXPECT_EQ(hopper::most_segments(heads), 1) << heads;
+  for (std::int64_t heads = 1; heads <= 16; ++heads) {
+    const int most = hopper::most_segments(heads);
+    EXPECT_GE(most, 3) << heads;
+    EXPECT_LE((2 * most - 3) * heads, 132) << heads;
+  }
+}
+
+TEST(HopperSegmentRule, ShortSequences_StayWhole) {
+  EXPECT_EQ(hopper::segment_count(5, 0), 1);
+  EXPECT_EQ(hopper::segment_count(5, 4095), 1);
+  EXPECT_EQ(hopper::segment_count(5, 4096), 5);
+  EXPECT_EQ(hopper::segment_count(1, 65536), 1);
+}
+
+// In the order of ranks every block comes once, and no segment is empty.
+TEST(HopperSegmentRule, Segments_CoverASequence) {
+  for (const bool reverse : {false, true}) {
+    for (int most = 2; most <= 9; ++most) {
+      for (std::int64_t tokens : {4096, 4097, 4160, 5000, 8191, 65536, 1000000}) {
+        const auto blocks = static_cast<std::uint32_t>((tokens + 63) / 64);
+        std::uint32_t edge = reverse ? blocks : 0;
+        std::uint32_t longest = 0;
+        for (int rank = 0; rank < most; ++rank) {
+          const auto at = hopper::segment_blocks(tokens, most, rank, reverse);
+          EXPECT_GE(at.count, 1) << most << " segments of " << tokens << ", rank " << rank;
+          EXPECT_EQ(reverse ? at.first + at.count : at.first, edge);
+          edge = reverse ? at.first : at.first + at.count;
+          longest = std::max(longest, at.count);
+        }
+        EXPECT_EQ(edge, reverse ? 0U : blocks);
+        const auto all = static_cast<std::uint32_t>(most);
+        EXPECT_LE(longest, 8 * blocks / (8 * all - 1) + all) << most << " segments of " << tokens;
+      }
+    }
+  }
+  EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true).count, 3U);
+}
+
+class HopperSegments : public HopperFixture {
+ protected:
+  void SetUp() override {
+    HopperFixture::SetUp();
+    cuda::set_hopper_segments(true);
+  }
+  void TearDown() override { cuda::set_hopper_segments(false); }
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](const std::string& name, std::int64_t T) -> Case& {
+    Case c = served(name);
+    c.T = T;
+    c.H = c.HV = 1;
+    all.push_back(c);
+    return all.back();
+  };
+  add("tokens_4096", 4096);
+  add("tokens_4097", 4097);
+  add("tokens_16400", 16400);
+  add("open_gate", 4111).decays = Decays::kZero;  // nothing is forgotten from the first segment on
+  add("saturated_gate", 4100).decays = Decays::kBound;
+  add("beta_max_two", 4099).betas = Betas::kLogitDoubled;
+  Case& bare = add("without_states", 4100);
+  bare.initial_state = bare.final_state = bare.d_final_state = bare.h_kv = false;
+  add("transposed_states", 4100).state_layout = Layout::kTransposed;
+  Case& slices = add("slices", 4100);
+  slices.in_layout = slices.out_layout = Layout::kFusedSlice;
+  Case& grouped = add("grouped_batch", 4105);
+  grouped.B = 2;
+  grouped.HV = 2;
+  return all;
+}
+
+class HopperSegmentCase : public HopperSegments, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(HopperSegmentCase, MatchesTheDoubleRecurrence) {
+  const Case& c = GetParam();
+  const CaseData data = make_data(c, backend_.io);
+  const Outputs expected = oracle(c, data);
+  const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
+  ASSERT_EQ(result.unsupported, "");
+  for (const std::string& fault : result.faults)
+    ADD_FAILURE() << fault;
+  expect_all_close(backend_, c, data, expected, result.values, nullptr);
+  const RunResult again = run_chunk(backend_, c, data, {.keep_bits = true});
+  for (const auto& [quantity, bits] : result.bits)
+    EXPECT_EQ(bits, again.bits.at(quantity)) << name_of(quantity) << ": two runs differ";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HopperSegmentCase, ::testing::ValuesIn(cases()), CaseName());
+
+// rms(a - b) / rms(a).
+double distance(const HostTensor& a, const HostTensor& b) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (std::size_t i = 0; i < a.data.size(); ++i) {
+    difference += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
+    size += a.data[i] * a.data[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+// As many heads as the rule allows, against the same call in one piece: near, and not the same
+// bits (or nothing was cut).
+TEST_F(HopperSegments, SixteenHeads_AsInOnePiece) {
+  Case c = served("sixteen_heads");
+  c.T = 8192;
+  c.H = c.HV = 16;
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult cut = run_chunk(backend_, c, data);
+  cuda::set_hopper_segments(false);
+  const RunResult whole = run_chunk(backend_, c, data);
+  for (const auto& [quantity, expected] : whole.values) {
+    EXPECT_LE(distance(expected, cut.values.at(quantity)), 1e-2) << name_of(quantity);
+  }
+  EXPECT_NE(whole.values.at(Quantity::kO).data, cut.values.at(Quantity::kO).data);
+}
+
+// Rows [first, first + count) of the leading `dims` dimensions taken as one.
+HostTensor rows_of(const HostTensor& from, std::size_t dims, std::int64_t first,
+                   std::int64_t count) {
+  std::int64_t rows = 1;
+  for (std::size_t d = 0; d < dims; ++d)
+    rows *= from.shape[d];
+  std::vector<std::int64_t> shape = from.shape;
+  std::fill_n(shape.begin(), dims, 1);
+  shape[dims - 1] = count;
+  HostTensor to(shape);
+  const auto size = static_cast<std::int64_t>(from.data.size()) / rows;
+  std::copy_n(from.data.begin() + first * size, count * size, to.data.begin());
+  return to;
+}
+
+// Sequence `n` of a case, tokens [begin, end) of all of them, as a call of its own.
+struct Alone {
+  Case c;
+  CaseData data;
+};
+Alone alone(const Case& c, const CaseData& data, std::int64_t n, std::int64_t begin,
+            std::int64_t end) {
+  Alone one{c, data};
+  one.c.B = 1;
+  one.c.T = end - begin;
+  one.c.cu.clear();
+  const auto tokens = [&](const HostTensor& from) { return rows_of(from, 2, begin, end - begin); };
+  one.data.q = tokens(data.q);
+  one.data.k = tokens(data.k);
+  one.data.v = tokens(data.v);
+  one.data.g = tokens(data.g);
+  one.data.beta = tokens(data.beta);
+  one.data.d_o = tokens(data.d_o);
+  one.data.state0 = rows_of(data.state0, 1, n, 1);
+  one.data.d_final_state = rows_of(data.d_final_state, 1, n, 1);
+  return one;
+}
+
+void expect_same_bits(const TestBackend& backend, const Case& c, const CaseData& data,
+                      const RunResult& all, std::int64_t n, std::int64_t begin, std::int64_t end) {
+  const Alone one = alone(c, data, n, begin, end);
+  const RunResult single = run_chunk(backend, one.c, one.data);
+  for (Quantity quantity : {Quantity::kO, Quantity::kDq, Quantity::kDk, Quantity::kDv,
+                            Quantity::kDg, Quantity::kDbeta}) {
+    EXPECT_EQ(rows_of(all.values.at(quantity), 2, begin, end - begin).data,
+              single.values.at(quantity).data)
+        << name_of(quantity) << " of sequence " << n;
+  }
+  for (Quantity quantity : {Quantity::kFinalState, Quantity::kDState0}) {
+    EXPECT_EQ(rows_of(all.values.at(quantity), 1, n, 1).data, single.values.at(quantity).data)
+        << name_of(quantity) << " of sequence " << n;
+  }
+}
+
+// One row, and the same row among three.
+TEST_F(HopperSegments, LongRows_DoNotSeeTheBatch) {
+  Case c = served("rows");
+  c.B = 3;
+  c.T = 4170;
+  c.H = 1;
+  c.HV = 2;
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult all = run_chunk(backend_, c, data);
+  for (std::int64_t n = 0; n < c.B; ++n)
+    expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
+}
+
+}  // namespace
+}  // namespace kda::test
