@@ -17,6 +17,7 @@
 #include "model/device.h"
 #include "model/device_kernels.h"
 #include "model/kernels/attn_res.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -232,7 +233,11 @@ at::Tensor attn_res_composed(at::TensorList sources, const at::Tensor& gain,
 
 at::Tensor attn_res(at::TensorList sources, const at::Tensor& gain, const at::Tensor& query,
                     double eps) {
-  return AttnResFunction::apply(sources, gain, query, eps);
+  const auto run = [](at::TensorList from, const at::Tensor& g, const at::Tensor& q, double e) {
+    return AttnResFunction::apply(from, g, q, e);
+  };
+  return observed("attn_res", run, arg("sources", sources), arg("gain", gain), arg("query", query),
+                  arg("eps", eps));
 }
 
 AttnResWeights AttnResWeights::make(std::int64_t hidden_size, const LayerOptions& layer) {

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/new_parameter.h"
-#include "model/rms_norm.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -75,26 +75,34 @@ at::Tensor Block::attend(const at::Tensor& x, const Sequences& sequences,
   if (call.largest_logits != nullptr && mla() != nullptr) {
     *call.largest_logits = mla()->largest_logits(x, sequences);
   }
-  const at::Tensor y = std::visit(
-      [&](const auto& attention) {
-        return call.cache.state != nullptr ? attention.forward_cached(x, sequences, call.cache)
-                                           : attention.forward(x, sequences);
-      },
-      attention_);
+  const auto run = [&](const auto& attention) {
+    return call.cache.state != nullptr ? attention.forward_cached(x, sequences, call.cache)
+                                       : attention.forward(x, sequences);
+  };
+  const at::Tensor y = in_module("self_attn", [&] { return std::visit(run, attention_); });
   if (call.observer != nullptr) (*call.observer)("attn", y);
   return y;
 }
 
 at::Tensor Block::feed(const at::Tensor& x, const BlockCall& call) const {
   const LatentMoe* experts = moe();
-  const at::Tensor y = experts != nullptr ? experts->forward(x, call.statistics)
-                                          : std::get<GatedMlp>(feed_forward_).forward(x);
+  const at::Tensor y = in_module(experts != nullptr ? "block_sparse_moe" : "mlp", [&] {
+    return experts != nullptr ? experts->forward(x, call.statistics)
+                              : std::get<GatedMlp>(feed_forward_).forward(x);
+  });
   if (call.observer != nullptr) (*call.observer)("mlp", y);
   return y;
 }
 
-at::Tensor Block::normed(const at::Tensor& h, const at::Tensor& gain) const {
-  return add_rms_norm(h, {}, gain, norm_eps_, activation_).normed;
+NormedSum Block::input_normed(const at::Tensor& h, const at::Tensor& delta) const {
+  return in_module("input_layernorm",
+                   [&] { return add_rms_norm(h, delta, input_norm_, norm_eps_, activation_); });
+}
+
+NormedSum Block::post_attention_normed(const at::Tensor& h, const at::Tensor& delta) const {
+  return in_module("post_attention_layernorm", [&] {
+    return add_rms_norm(h, delta, post_attention_norm_, norm_eps_, activation_);
+  });
 }
 
 Depth Block::forward(const Depth& input, const Sequences& sequences, const BlockCall& call) const {
@@ -104,11 +112,9 @@ Depth Block::forward(const Depth& input, const Sequences& sequences, const Block
 
 Depth Block::forward_plain(const Depth& input, const Sequences& sequences,
                            const BlockCall& call) const {
-  const NormedSum before =
-      add_rms_norm(input.residual.base, input.residual.delta, input_norm_, norm_eps_, activation_);
+  const NormedSum before = input_normed(input.residual.base, input.residual.delta);
   const at::Tensor attended = attend(before.normed, sequences, call);
-  const NormedSum between =
-      add_rms_norm(before.sum, attended, post_attention_norm_, norm_eps_, activation_);
+  const NormedSum between = post_attention_normed(before.sum, attended);
   return {{between.sum, feed(between.normed, call)}, {}};
 }
 
@@ -116,20 +122,22 @@ Depth Block::forward_attn_res(const Depth& input, const Sequences& sequences,
                               const BlockCall& call) const {
   at::Tensor x = input.residual.base;
   std::vector<at::Tensor> sources = input.sources;
-  at::Tensor h = sources.empty() ? x
-                                 : attn_res(with(sources, x), attention_res_->gain,
-                                            attention_res_->query, norm_eps_);
+  const auto mixed = [&](const char* place, const AttnResWeights& weights) {
+    return in_module(
+        place, [&] { return attn_res(with(sources, x), weights.gain, weights.query, norm_eps_); });
+  };
+  at::Tensor h = sources.empty() ? x : mixed("self_attention_res", *attention_res_);
   if (starts_block_) {
     sources.push_back(x);
     x.reset();
   }
-  x = running_sum(x, attend(normed(h, input_norm_), sequences, call));
-  h = attn_res(with(sources, x), mlp_res_->gain, mlp_res_->query, norm_eps_);
+  x = running_sum(x, attend(input_normed(h, {}).normed, sequences, call));
+  h = mixed("mlp_res", *mlp_res_);
   if (mode_ == AttnResMode::kFull) {
     sources.push_back(x);
     x.reset();
   }
-  x = running_sum(x, feed(normed(h, post_attention_norm_), call));
+  x = running_sum(x, feed(post_attention_normed(h, {}).normed, call));
   return {{x, {}}, sources};
 }
 

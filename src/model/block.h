@@ -26,6 +26,7 @@
 #include "model/gated_mlp.h"
 #include "model/kda_attention.h"
 #include "model/latent_moe.h"
+#include "model/rms_norm.h"
 
 namespace kda::model {
 
@@ -63,7 +64,8 @@ class Block {
  private:
   at::Tensor attend(const at::Tensor& x, const Sequences& sequences, const BlockCall& call) const;
   at::Tensor feed(const at::Tensor& x, const BlockCall& call) const;
-  at::Tensor normed(const at::Tensor& h, const at::Tensor& gain) const;
+  NormedSum input_normed(const at::Tensor& h, const at::Tensor& delta) const;
+  NormedSum post_attention_normed(const at::Tensor& h, const at::Tensor& delta) const;
   Depth forward_plain(const Depth& input, const Sequences& sequences, const BlockCall& call) const;
   Depth forward_attn_res(const Depth& input, const Sequences& sequences,
                          const BlockCall& call) const;

@@ -21,6 +21,7 @@
 #include "model/init.h"
 #include "model/linear.h"
 #include "model/new_parameter.h"
+#include "model/observe.h"
 #include "model/rms_norm.h"
 #include "model/tensors.h"
 
@@ -99,11 +100,18 @@ struct CausalLM::Impl {
   // The normed output of the last block [tokens,d] in the activation dtype.
   at::Tensor hidden(const PackedIds& packed, const Sequences& sequences, const Cache& cache,
                     const ForwardOptions& options, bool count_routing = false) const {
+    return in_module(
+        "model", [&] { return hidden_inside(packed, sequences, cache, options, count_routing); });
+  }
+
+  at::Tensor hidden_inside(const PackedIds& packed, const Sequences& sequences, const Cache& cache,
+                           const ForwardOptions& options, bool count_routing) const {
     const auto observe = [&](const std::string& name, const at::Tensor& value) {
       if (options.observer != nullptr) (*options.observer)(name, value);
     };
     Depth depth;
-    depth.residual.base = at::embedding(embedding, packed.ids.to(device).flatten());
+    depth.residual.base = in_module(
+        "embed_tokens", [&] { return at::embedding(embedding, packed.ids.to(device).flatten()); });
     observe("embed", depth.residual.base);
     const bool recompute =
         options.recompute_blocks && c10::GradMode::is_enabled() && options.observer == nullptr;
@@ -121,7 +129,8 @@ struct CausalLM::Impl {
         };
         if (options.observer != nullptr) call.observer = &parts;
         call.cache = cache.layer(i);
-        depth = blocks[i].forward(depth, sequences, call);
+        depth = in_module("layers", static_cast<std::int64_t>(i),
+                          [&] { return blocks[i].forward(depth, sequences, call); });
         if (options.observer != nullptr) observe(name, depth.residual.sum());
       }
       if (largest.defined()) {
@@ -134,19 +143,27 @@ struct CausalLM::Impl {
   }
 
   at::Tensor final_normed(const Depth& depth) const {
+    const auto normed = [&](const at::Tensor& h, const at::Tensor& delta) {
+      return in_module("norm", [&] {
+        return add_rms_norm(h, delta, final_norm, config.norm_eps, compute).normed;
+      });
+    };
     const Residual& last = depth.residual;
-    if (!output_res) {
-      return add_rms_norm(last.base, last.delta, final_norm, config.norm_eps, compute).normed;
-    }
+    if (!output_res) return normed(last.base, last.delta);
     std::vector<at::Tensor> sources = depth.sources;
     sources.push_back(last.base);
-    const at::Tensor h = attn_res(sources, output_res->gain, output_res->query, config.norm_eps);
-    return add_rms_norm(h, {}, final_norm, config.norm_eps, compute).normed;
+    const at::Tensor h = in_module("output_attn_res", [&] {
+      return attn_res(sources, output_res->gain, output_res->query, config.norm_eps);
+    });
+    return normed(h, {});
   }
 
   // f32 products also in bf16 models: bf16 logits tie too often for a stable greedy choice.
   at::Tensor logits_of(const at::Tensor& hidden_rows) const {
-    return product_forward(hidden_rows.to(head.scalar_type()), head);
+    return in_module("lm_head", [&] {
+      return observed("linear", product_forward, arg("x", hidden_rows.to(head.scalar_type())),
+                      arg("weight", head));
+    });
   }
 };
 
@@ -259,7 +276,9 @@ LossOutput CausalLM::loss(const PackedIds& packed, const at::Tensor& targets,
   const at::Tensor flat = targets.contiguous().flatten();
   const bool count_routing = options.count_routing && c10::GradMode::is_enabled();
   const at::Tensor hidden = impl_->hidden(packed, sequences, {}, options, count_routing);
-  return {cross_entropy_sum(hidden, impl_->head, flat), count_targets(flat)};
+  const at::Tensor sum =
+      in_module("lm_head", [&] { return cross_entropy_sum(hidden, impl_->head, flat); });
+  return {sum, count_targets(flat)};
 }
 
 at::Tensor CausalLM::token_losses(const PackedIds& packed, const at::Tensor& targets) const {

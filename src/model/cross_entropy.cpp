@@ -18,6 +18,7 @@
 #include "model/device_kernels.h"
 #include "model/kernels/cross_entropy.h"
 #include "model/linear.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -214,8 +215,10 @@ std::int64_t loss_slice_tokens(std::int64_t vocab_size, bool on_cuda) {
 at::Tensor cross_entropy_sum(const at::Tensor& hidden, const at::Tensor& head,
                              const at::Tensor& targets) {
   const bool grad = c10::GradMode::is_enabled();
-  return CrossEntropyFunction::apply(hidden, head, targets, grad && hidden.requires_grad(),
-                                     grad && head.requires_grad());
+  const auto run = [](const auto&... args) { return CrossEntropyFunction::apply(args...); };
+  return observed("cross_entropy_sum", run, arg("hidden", hidden), arg("head", head),
+                  arg("targets", targets), arg("hidden_gradient", grad && hidden.requires_grad()),
+                  arg("head_gradient", grad && head.requires_grad()));
 }
 
 at::Tensor cross_entropy_each(const at::Tensor& hidden, const at::Tensor& head,

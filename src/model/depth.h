@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "model/observe.h"
+
 namespace kda::model {
 
 /// The residual stream between layers: its value is base + delta. The sum is formed together with
@@ -21,6 +23,15 @@ struct Residual {
 struct Depth {
   Residual residual;
   std::vector<at::Tensor> sources;  ///< [tokens,d] f32 (f64) each, shared, never changed
+};
+
+template <>
+struct ObservedParts<Depth> {
+  template <typename Visit>
+  static void tensors(Depth& value, Visit&& visit) {
+    visit("base", value.residual.base);
+    if (value.residual.delta.defined()) visit("delta", value.residual.delta);
+  }
 };
 
 }  // namespace kda::model

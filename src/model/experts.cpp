@@ -14,6 +14,7 @@
 
 #include "model/gated_activation.h"
 #include "model/linear.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -210,7 +211,9 @@ struct ExpertSumFunction : torch::autograd::Function<ExpertSumFunction> {
 at::Tensor expert_sum(const at::Tensor& z, const at::Tensor& weights, const at::Tensor& experts,
                       const at::Tensor& gate_up, const at::Tensor& down,
                       const Activation& activation) {
-  return ExpertSumFunction::apply(z, weights, experts, gate_up, down, activation);
+  const auto run = [](const auto&... args) { return ExpertSumFunction::apply(args...); };
+  return observed("expert_sum", run, arg("z", z), arg("weights", weights), arg("experts", experts),
+                  arg("gate_up", gate_up), arg("down", down), arg("activation", activation));
 }
 
 }  // namespace kda::model

@@ -6,6 +6,7 @@
 #include "model/device.h"
 #include "model/device_kernels.h"
 #include "model/kernels/situ_glu.h"
+#include "model/observe.h"
 #include "model/situ_glu.h"
 #include "model/swiglu.h"
 #include "model/tensors.h"
@@ -139,7 +140,9 @@ at::Tensor gated_activation_backward(const at::Tensor& gate, const at::Tensor& u
 
 at::Tensor gated_activation(const at::Tensor& gate, const at::Tensor& up,
                             const Activation& activation) {
-  return GatedActivationFunction::apply(gate, up, activation);
+  const auto run = [](const auto&... args) { return GatedActivationFunction::apply(args...); };
+  return observed("gated_activation", run, arg("gate", gate), arg("up", up),
+                  arg("activation", activation));
 }
 
 }  // namespace kda::model

@@ -10,6 +10,7 @@
 #include "model/device.h"
 #include "model/device_kernels.h"
 #include "model/kernels/norms.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -110,8 +111,13 @@ at::Tensor gated_norm_composed(const at::Tensor& x, const at::Tensor& gate, cons
 
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& gain,
                       double eps) {
-  if (!has_kernels(x)) return gated_norm_composed(x, gate, gain, eps);
-  return GatedNormFunction::apply(x, gate, gain, eps);
+  const auto run = [](const at::Tensor& in, const at::Tensor& g, const at::Tensor& weight,
+                      double e) {
+    return has_kernels(in) ? GatedNormFunction::apply(in, g, weight, e)
+                           : gated_norm_composed(in, g, weight, e);
+  };
+  return observed("gated_norm", run, arg("x", x), arg("gate", gate), arg("gain", gain),
+                  arg("eps", eps));
 }
 
 }  // namespace kda::model

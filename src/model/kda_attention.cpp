@@ -7,10 +7,48 @@
 #include "model/gated_norm.h"
 #include "model/linear.h"
 #include "model/new_parameter.h"
+#include "model/observe.h"
 #include "model/short_conv.h"
 #include "model/tensors.h"
 
 namespace kda::model {
+
+template <>
+struct ObservedParts<binding::KdaArguments> {
+  template <typename Visit>
+  static void tensors(binding::KdaArguments& value, Visit&& visit) {
+    visit("q", value.q);
+    visit("k", value.k);
+    visit("v", value.v);
+    visit("g", value.g);
+    visit("beta", value.beta);
+    if (value.a_log) visit("a_log", *value.a_log);
+    if (value.dt_bias) visit("dt_bias", *value.dt_bias);
+    if (value.initial_state) visit("initial_state", *value.initial_state);
+    if (value.cu_seqlens) visit("cu_seqlens", *value.cu_seqlens);
+  }
+  static void attributes(const binding::KdaArguments& value, const char*,
+                         std::vector<Attribute>& out) {
+    if (value.scale) out.push_back({"scale", *value.scale});
+    if (value.lower_bound) out.push_back({"lower_bound", *value.lower_bound});
+    out.push_back({"raw_gate", value.raw_gate});
+    out.push_back({"beta_is_logit", value.beta_is_logit});
+    out.push_back({"beta_max", value.beta_max});
+    out.push_back({"qk_l2norm", value.qk_l2norm});
+    out.push_back({"output_final_state", value.output_final_state});
+    out.push_back({"chunk", value.chunk});
+    out.push_back({"backend", value.backend});
+  }
+};
+
+template <>
+struct ObservedParts<binding::PoolArguments> {
+  template <typename Visit>
+  static void tensors(binding::PoolArguments& value, Visit&& visit) {
+    visit("pool", value.pool);
+    visit("slots", value.slots);
+  }
+};
 
 // What x turns into before the convolutions and the operator.
 struct KdaAttention::Inputs {
@@ -90,7 +128,7 @@ at::Tensor KdaAttention::forward(const at::Tensor& x, const Sequences& sequences
   args.g = in.g_raw.view({1, tokens, c.num_v_heads, c.head_k_dim});
   args.beta = in.beta_logit.unsqueeze(0);
   args.cu_seqlens = sequences.cu_device;
-  const at::Tensor o = std::get<0>(binding::chunk_kda(args));
+  const at::Tensor o = std::get<0>(observed("chunk_kda", binding::chunk_kda, arg("args", args)));
   return finish(o.squeeze(0), in.gate);
 }
 
@@ -123,12 +161,15 @@ at::Tensor KdaAttention::forward_cached(const at::Tensor& x, const Sequences& se
     binding::PoolArguments pool;
     pool.pool = state.state_kv;
     pool.slots = some_rows ? cache.rows : at::arange(rows, sequences.cu_device.options());
-    o = binding::recurrent_kda_pool(args, pool);
+    const auto run = [](const binding::KdaArguments& a, const binding::PoolArguments& p) {
+      return binding::recurrent_kda_pool(a, p);
+    };
+    o = observed_change("recurrent_kda_pool", "pool", run, arg("args", args), arg("pool", pool));
   } else {
     args.cu_seqlens = sequences.cu_device;
     args.initial_state = state.state_kv;
     args.output_final_state = true;
-    auto [out, final_state] = binding::chunk_kda(args);
+    auto [out, final_state] = observed("chunk_kda", binding::chunk_kda, arg("args", args));
     o = out;
     state.state_kv = *final_state;
   }

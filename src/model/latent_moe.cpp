@@ -6,6 +6,7 @@
 #include "kda/error.h"
 #include "model/experts.h"
 #include "model/linear.h"
+#include "model/observe.h"
 #include "model/rms_norm.h"
 #include "model/router.h"
 #include "model/tensors.h"
@@ -36,7 +37,8 @@ LatentMoe::LatentMoe(const MoeConfig& config, std::int64_t hidden_size,
 
 at::Tensor LatentMoe::forward(const at::Tensor& x, RoutingStatistics* statistics,
                               const at::Tensor& counted) const {
-  const Routing routing = route(x, router_, selection_bias_, config_);
+  const Routing routing =
+      in_module("gate", [&] { return route(x, router_, selection_bias_, config_); });
   if (statistics != nullptr) {
     const BalanceKind kind = statistics->options().kind;
     const bool quantile = kind == BalanceKind::kQuantile || kind == BalanceKind::kQuantileHistogram;
@@ -48,15 +50,25 @@ at::Tensor LatentMoe::forward(const at::Tensor& x, RoutingStatistics* statistics
     }
     statistics->add(routing, selection_bias_, counted);
   }
-  const at::Tensor z = latent_down_.defined() ? linear_one(x, latent_down_) : x;
-  at::Tensor routed = expert_sum(z, routing.weights, routing.experts, gate_up_, down_, activation_);
+  const at::Tensor z =
+      latent_down_.defined()
+          ? in_module("routed_expert_down_proj", [&] { return linear_one(x, latent_down_); })
+          : x;
+  at::Tensor routed = in_module("experts", [&] {
+    return expert_sum(z, routing.weights, routing.experts, gate_up_, down_, activation_);
+  });
   if (latent_norm_.defined()) {
-    routed = add_rms_norm(routed, {}, latent_norm_, norm_eps_, compute_).normed;
+    routed = in_module("routed_expert_norm", [&] {
+      return add_rms_norm(routed, {}, latent_norm_, norm_eps_, compute_).normed;
+    });
   } else {
     routed = routed.to(x.scalar_type());
   }
-  if (latent_up_.defined()) routed = linear_one(routed, latent_up_);
-  return shared_ ? shared_->forward(x) + routed : routed;
+  if (latent_up_.defined()) {
+    routed = in_module("routed_expert_up_proj", [&] { return linear_one(routed, latent_up_); });
+  }
+  if (!shared_) return routed;
+  return in_module("shared_experts", [&] { return shared_->forward(x); }) + routed;
 }
 
 void LatentMoe::collect(const std::string& prefix, std::vector<Parameter>& parameters) const {

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/kernels/small_product.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -129,7 +130,10 @@ at::Tensor product_weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 }
 
 std::vector<at::Tensor> linear(const at::Tensor& x, at::TensorList weights) {
-  return LinearFunction::apply(x, weights);
+  const auto run = [](const at::Tensor& in, at::TensorList w) {
+    return LinearFunction::apply(in, w);
+  };
+  return observed("linear", run, arg("x", x), arg("weight", weights));
 }
 
 at::Tensor linear_one(const at::Tensor& x, const at::Tensor& weight) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/sigmoid.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -33,7 +34,8 @@ struct OutputGateFunction : torch::autograd::Function<OutputGateFunction> {
 }  // namespace
 
 at::Tensor output_gate(const at::Tensor& o, const at::Tensor& gate) {
-  return OutputGateFunction::apply(o, gate);
+  const auto run = [](const auto&... args) { return OutputGateFunction::apply(args...); };
+  return observed("output_gate", run, arg("o", o), arg("gate", gate));
 }
 
 }  // namespace kda::model

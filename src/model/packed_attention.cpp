@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -202,8 +203,10 @@ at::Tensor packed_attention_composed(const at::Tensor& q, const at::Tensor& k, c
   return at::cat(outputs).to(q.scalar_type());
 }
 
-at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const Sequences& sequences, double scale) {
+namespace {
+
+at::Tensor packed_attention_now(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const Sequences& sequences, double scale) {
   const bool cuda = q.is_cuda();
   if (cuda && q.scalar_type() == at::kDouble) {
     return packed_attention_composed(q, k, v, sequences, scale);
@@ -224,6 +227,14 @@ at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::
                                    scale);
   }
   return width == v.size(2) ? out : out.narrow(2, 0, v.size(2));
+}
+
+}  // namespace
+
+at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const Sequences& sequences, double scale) {
+  return observed("packed_attention", packed_attention_now, arg("q", q), arg("k", k), arg("v", v),
+                  arg("sequences", sequences), arg("scale", scale));
 }
 
 at::Tensor largest_logits(const at::Tensor& q, const at::Tensor& k, const Sequences& sequences,

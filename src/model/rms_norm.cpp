@@ -11,6 +11,7 @@
 #include "model/device.h"
 #include "model/device_kernels.h"
 #include "model/kernels/norms.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -136,13 +137,23 @@ NormedSum add_rms_norm_composed(const at::Tensor& residual, const at::Tensor& de
   return {sum, (sum * rstd * gain).to(scalar_type_of(activation))};
 }
 
-NormedSum add_rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
-                       double eps, DType activation) {
+namespace {
+
+NormedSum add_rms_norm_now(const at::Tensor& residual, const at::Tensor& delta,
+                           const at::Tensor& gain, double eps, DType activation) {
   if (!has_kernels(residual)) return add_rms_norm_composed(residual, delta, gain, eps, activation);
   const variable_list out = AddRmsNormFunction::apply(residual, given(delta), gain, eps,
                                                       static_cast<std::int64_t>(activation));
   if (delta.defined()) return {out[0], out[1]};
   return {residual, out[0]};
+}
+
+}  // namespace
+
+NormedSum add_rms_norm(const at::Tensor& residual, const at::Tensor& delta, const at::Tensor& gain,
+                       double eps, DType activation) {
+  return observed("add_rms_norm", add_rms_norm_now, arg("residual", residual), arg("delta", delta),
+                  arg("gain", gain), arg("eps", eps), arg("activation", activation));
 }
 
 }  // namespace kda::model

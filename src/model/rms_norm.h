@@ -8,12 +8,22 @@
 #include <ATen/core/Tensor.h>
 
 #include "kda/types.h"
+#include "model/observe.h"
 
 namespace kda::model {
 
 struct NormedSum {
   at::Tensor sum;     ///< h' [tokens,d] f32 (f64)
   at::Tensor normed;  ///< y [tokens,d] in the activation dtype
+};
+
+template <>
+struct ObservedParts<NormedSum> {
+  template <typename Visit>
+  static void tensors(NormedSum& value, Visit&& visit) {
+    visit("sum", value.sum);
+    visit("normed", value.normed);
+  }
 };
 
 /// residual [tokens,d] f32 (f64); delta [tokens,d] in the activation dtype, or undefined (then

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "model/linear.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -93,12 +94,22 @@ struct RouteFunction : torch::autograd::Function<RouteFunction> {
 
 }  // namespace
 
-Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-              const MoeConfig& config) {
+namespace {
+
+Routing route_now(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  const MoeConfig& config) {
   const variable_list out = RouteFunction::apply(x, weight, bias, config);
   Routing routing{out[0], out[1], out[2], {}};
   if (out[3].numel() == out[0].size(0)) routing.threshold = out[3];
   return routing;
+}
+
+}  // namespace
+
+Routing route(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+              const MoeConfig& config) {
+  return observed("route", route_now, arg("x", x), arg("weight", weight), arg("bias", bias),
+                  arg("config", config));
 }
 
 }  // namespace kda::model

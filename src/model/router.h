@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/layer_config.h"
+#include "model/observe.h"
 
 namespace kda::model {
 
@@ -21,6 +22,17 @@ struct Routing {
   at::Tensor experts;    ///< [tokens,k] i64
   at::Tensor scores;     ///< s [tokens,E] f32 (f64), not differentiable; what balancing reads
   at::Tensor threshold;  ///< [tokens] largest s + b that was not chosen; undefined when k = E
+};
+
+template <>
+struct ObservedParts<Routing> {
+  template <typename Visit>
+  static void tensors(Routing& value, Visit&& visit) {
+    visit("weights", value.weights);
+    visit("experts", value.experts);
+    visit("scores", value.scores);
+    if (value.threshold.defined()) visit("threshold", value.threshold);
+  }
 };
 
 /// x [tokens,d] in the activation dtype, full width; weight [E,d] f32 (f64); bias [E] f32 (f64).

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "model/observe.h"
+
 namespace kda::model {
 
 struct Sequences {
@@ -18,6 +20,14 @@ struct Sequences {
   bool one_token_each = false;  ///< a decode step
 
   Sequences(const at::Tensor& cu_seqlens, c10::Device device);
+};
+
+template <>
+struct ObservedParts<Sequences> {
+  template <typename Visit>
+  static void tensors(Sequences& value, Visit&& visit) {
+    visit("cu_seqlens", value.cu_host);
+  }
 };
 
 }  // namespace kda::model

@@ -14,6 +14,7 @@
 #include "model/device.h"
 #include "model/device_kernels.h"
 #include "model/kernels/short_conv.h"
+#include "model/observe.h"
 #include "model/tensors.h"
 
 namespace kda::model {
@@ -185,12 +186,17 @@ at::Tensor short_conv_cached_composed(const at::Tensor& x, const at::Tensor& wei
 }
 
 at::Tensor short_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& cu_seqlens) {
-  if (!has_kernels(x)) return short_conv_composed(x, weight, cu_seqlens);
-  return ShortConvFunction::apply(x, weight, cu_seqlens);
+  const auto run = [](const at::Tensor& in, const at::Tensor& w, const at::Tensor& cu) {
+    return has_kernels(in) ? ShortConvFunction::apply(in, w, cu) : short_conv_composed(in, w, cu);
+  };
+  return observed("short_conv", run, arg("x", x), arg("weight", weight),
+                  arg("cu_seqlens", cu_seqlens));
 }
 
-at::Tensor short_conv_cached(const at::Tensor& x_in, const at::Tensor& weight,
-                             const at::Tensor& cu_seqlens, at::Tensor& window) {
+namespace {
+
+at::Tensor short_conv_cached_now(const at::Tensor& x_in, const at::Tensor& weight,
+                                 const at::Tensor& cu_seqlens, at::Tensor window) {
   if (!has_kernels(x_in)) return short_conv_cached_composed(x_in, weight, cu_seqlens, window);
   const at::Tensor x = has_unit_rows(x_in) ? x_in : x_in.contiguous();
   const at::Tensor y = at::empty(x.sizes(), x.options());
@@ -215,6 +221,15 @@ at::Tensor short_conv_cached(const at::Tensor& x_in, const at::Tensor& weight,
     advance_window<float>(x, host_span(cu_seqlens), window);
   }
   return y;
+}
+
+}  // namespace
+
+at::Tensor short_conv_cached(const at::Tensor& x, const at::Tensor& weight,
+                             const at::Tensor& cu_seqlens, at::Tensor& window) {
+  return observed_change("short_conv_cached", "window", short_conv_cached_now, arg("x", x),
+                         arg("weight", weight), arg("cu_seqlens", cu_seqlens),
+                         arg("window", window));
 }
 
 }  // namespace kda::model
