@@ -66,8 +66,9 @@ int main() {
   KDA_RECURRENT(256)
   for (const char* name : {"fold_kernel", "value_bwd_kernel", "gate_forward_kernel",
                            "gate_backward_kernel", "gate_cumsum_kernel", "l2norm_kernel",
-                           "chunk_sequence_kernel", "write_offsets_kernel", "sum_scalars_kernel"})
+                           "write_offsets_kernel", "sum_scalars_kernel"})
     fact(name, 256, 0);
-  for (const char* name : {"first_chunk_kernel", "read_offsets_kernel", "sum_blocks_kernel"})
+  for (const char* name : {"packed_tables_kernel", "read_offsets_kernel", "sum_blocks_kernel",
+                           "sum_parameters_kernel"})
     fact(name, 1024, 0);
 }

@@ -75,13 +75,25 @@ struct Factors {
   float* beta = nullptr;
 };
 
+// What one block of a Hopper scan does for a head of a packed call.
+struct alignas(16) Piece {
+  std::int32_t n = 0;      // sequence
+  std::int32_t which = 0;  // of its pieces in this pass
+  std::int32_t cut = -1;   // among the sequences that are cut; -1: it is not
+};
+
 // Sequences cut into segments (Hopper). A scan meets the segments of a sequence by rank: 0 is the
 // one that it starts with. Matrices are f32, one per (sequence, rank but the last, value head).
 struct Segments {
   int most = 1;           // of any sequence; dense calls: of every one; 1: none is cut
+  std::int64_t cuts = 0;  // sequences that are cut, at most
   int pass = 0;           // 0: whole sequences, 1: first ranks and maps, 2: the other ranks
   float* ends = nullptr;  // [.,HV,K,V] states at the ends of ranks
   float* maps = nullptr;  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed
+  // Packed calls: pieces of passes 0 or 1 and of pass 2, longest first; their numbers, and that of
+  // the sequences that are cut. Made on the device, as the lengths may be known nowhere else.
+  Piece* pieces[2] = {nullptr, nullptr};
+  std::int32_t* counts = nullptr;
 };
 
 // Everything one chunk call needs; stages read the parts that concern them.

@@ -8,11 +8,11 @@
 namespace kda::cuda {
 namespace {
 
-void make_map(const OperatorInputs& in, const core::Problem& problem, const ChunkMap& map,
+void make_map(const OperatorInputs& in, const core::Problem& problem, const ChunkArgs& args,
               void* stream) {
   if (!problem.packed) return;
-  launch_offsets(packed_offsets(in, problem), problem.dims.N, problem.dims.T, map.offsets, stream);
-  launch_chunk_map(map, problem.dims.N, stream);
+  launch_packed_tables(packed_offsets(in, problem), problem.dims.N, args.map, args.segments,
+                       stream);
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ void chunk_forward(const ChunkForwardParams& params, const core::Problem& proble
   args.final_state = to_tensor(params.final_state_kv);
   args.h = to_tensor(params.h_kv);
   void* stream = context.stream;
-  make_map(params.in, problem, args.map, stream);
+  make_map(params.in, problem, args, stream);
   if (fused) {
     hopper::launch_forward(args, stream);
     if (keep) launch_prep_mma(args, stream);  // it has no factors in memory of its own
@@ -69,7 +69,7 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   args.d_dt_bias = static_cast<float*>(params.d_dt_bias.data);
   args.d_initial_state = to_tensor(params.d_initial_state_kv);
   void* stream = context.stream;
-  make_map(params.in, problem, args.map, stream);
+  make_map(params.in, problem, args, stream);
   if (hopper::backward_reason_against(params, problem).empty()) {
     hopper::launch_reverse(args, stream);
     hopper::launch_local(args, stream);
@@ -93,15 +93,7 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
     launch_value_bwd(args, stream);
   }
   if (args.dq_part != nullptr) launch_fold(args, stream);
-  const std::int32_t* exists = args.map.chunk_seq;
-  if (args.d_dt_bias != nullptr) {
-    launch_sum_blocks(args.dbias_part, args.d_dt_bias, args.map.num_chunks, args.shape.HV,
-                      args.shape.K, exists, stream);
-  }
-  if (args.da_log != nullptr) {
-    launch_sum_scalars(args.da_log_part, args.da_log, args.map.num_chunks, args.shape.HV,
-                       args.a_parts, exists, stream);
-  }
+  launch_sum_parameters(args, stream);
 }
 
 }  // namespace kda::cuda

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cuda/hopper/scan.h"
+#include "cuda/hopper/segment_rule.h"
 #include "cuda/launch/launch.h"
 #include "cuda/tiling/instances.h"
 #include "kda/error.h"
@@ -27,15 +28,22 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
   map->chunk_seq = arena->take<std::int32_t>(map->num_chunks);
 }
 
-// Hopper: what segments make of states.
+// Hopper: what segments make of states, and the pieces that the scans of packed calls work on.
 void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
   Segments& segments = args->segments;
-  segments.most = hopper::segments_of(problem);
   const Dims& d = problem.dims;
-  const std::int64_t count = d.N * (segments.most - 1) * d.HV * d.K * d.V;
-  if (count == 0) return;
-  segments.ends = arena->take<float>(count);
-  segments.maps = arena->take<float>(count);
+  segments.cuts = hopper::cut_sequences(problem);
+  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV) : 1;
+  const std::int64_t others = segments.cuts * (segments.most - 1);  // ranks but one
+  if (others > 0) {
+    segments.ends = arena->take<float>(others * d.HV * d.K * d.V);
+    segments.maps = arena->take<float>(others * d.HV * d.K * d.V);
+  }
+  if (!problem.packed) return;
+  const std::int64_t more = hopper::first_pass_pieces(segments.most) - 1;
+  segments.pieces[0] = arena->take<Piece>(d.N + segments.cuts * more);
+  segments.pieces[1] = arena->take<Piece>(others);
+  segments.counts = arena->take<std::int32_t>(3);
 }
 
 void* take_elems(Arena* arena, Path path, std::int64_t count) {

@@ -95,6 +95,9 @@ std::vector<Case> cases() {
   Case& grouped = add("grouped_batch", 4105);
   grouped.B = 2;
   grouped.HV = 2;
+  Case& packed = add("packed", 8500);
+  packed.HV = 2;
+  packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
   return all;
 }
 
@@ -208,6 +211,73 @@ TEST_F(HopperSegments, LongRows_DoNotSeeTheBatch) {
   const RunResult all = run_chunk(backend_, c, data);
   for (std::int64_t n = 0; n < c.B; ++n)
     expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
+}
+
+// Sequences of a pack, cut and whole, against each on its own.
+TEST_F(HopperSegments, PackedSequences_DoNotSeeEachOther) {
+  Case c = served("pack");
+  c.H = 1;
+  c.HV = 2;
+  c.T = 12500;
+  c.cu = {0, 100, 4200, 4200, 8300, 12399, 12500};
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult all = run_chunk(backend_, c, data);
+  for (std::int64_t n : {0, 1, 3, 4, 5}) {
+    const auto at = static_cast<std::size_t>(n);
+    expect_same_bits(backend_, c, data, all, n, c.cu[at], c.cu[at + 1]);
+  }
+}
+
+// Boundaries that only the device knows: the host can but bound the number of pieces.
+TEST_F(HopperSegments, BoundariesOnTheDevice_SameBits) {
+  for (const auto& cu : {std::vector<std::int64_t>{0, 5000, 5100, 9300},
+                         std::vector<std::int64_t>{0, 3000, 6000, 9300},
+                         std::vector<std::int64_t>{0, 0, 9300, 9300}}) {
+    Case c = served("device_boundaries");
+    c.H = c.HV = 1;
+    c.T = 9300;
+    c.cu = cu;
+    c.h_kv = false;
+    const CaseData data = make_data(c, backend_.io);
+    const RunResult expected = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
+    const DeviceInputs inputs(backend_, c, data);
+    DeviceTensor boundaries(*backend_.memory, DType::kI64, {4}, Layout::kContiguous);
+    boundaries.upload(c.cu);
+    DeviceTensor o(*backend_.memory, backend_.io, {1, c.T, 1, 128}, Layout::kContiguous);
+    DeviceTensor final_state(*backend_.memory, DType::kF32, {3, 1, 128, 128}, Layout::kContiguous);
+    ChunkForwardParams p;
+    p.in = inputs.operator_inputs(c);
+    p.in.cu_seqlens = boundaries.view();
+    p.o = o.view();
+    p.final_state_kv = final_state.view();
+    Context context;
+    context.backend = Backend::kCuda;
+    context.stream = backend_.memory->stream();
+    const GuardedWorkspace workspace(*backend_.memory, chunk_forward_workspace_bytes(p, context));
+    context.workspace = workspace.get();
+    chunk_forward(p, context);
+    EXPECT_EQ(o.bits(), expected.bits.at(Quantity::kO));
+    EXPECT_EQ(final_state.bits(), expected.bits.at(Quantity::kFinalState));
+    EXPECT_EQ(workspace.damage(), "");
+  }
+}
+
+// Ten thousand sequences of 0 to 3 tokens: every one its own answer.
+TEST_F(HopperSegments, TenThousandSequences_MatchTheDoubleRecurrence) {
+  Case c = served("many");
+  c.H = c.HV = 1;
+  c.initial_state = c.final_state = c.d_final_state = c.h_kv = false;
+  c.cu = {0};
+  for (int n = 0; n < 10000; ++n)
+    c.cu.push_back(c.cu.back() + n * 7 % 4);
+  c.T = c.cu.back();
+  const CaseData data = make_data(c, backend_.io);
+  const Outputs expected = oracle(c, data, {.backward = false});
+  const RunResult result = run_chunk(backend_, c, data, {.backward = false});
+  ASSERT_EQ(result.unsupported, "");
+  for (const std::string& fault : result.faults)
+    ADD_FAILURE() << fault;
+  expect_all_close(backend_, c, data, expected, result.values, nullptr);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ __device__ inline void load_piece(std::uint32_t to, const std::uint16_t* from, b
 
 template <typename C>
 __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                 std::int64_t num_items) {
+                                 int num_items) {
   constexpr int kRowsPerPass = C::kLoadThreads / 8;
   constexpr int kPasses = kChunk / kRowsPerPass;
   const int row = thread / 8;
@@ -22,7 +22,7 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
   const std::uint32_t offset = tile_offset(row, piece);
   RingPosition<C::kSlots> at;
   at.parity = 1;  // a new ring is free
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
     const Work w = work_at<C>(args, item);
     const Inputs& in = args.in;
     const Tensor& values = C::kReverse ? args.d_o : in.v;

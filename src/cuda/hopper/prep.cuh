@@ -242,13 +242,13 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
 
 template <typename C, bool kNorm>
 __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int lane,
-                                 std::int64_t num_items) {
+                                 int num_items) {
   constexpr int kChannels = C::kK / 32;
   const std::uint32_t scratch = smem + C::kScratch + warp * C::kScratchBytes;
   RingPosition<C::kSlots> at;
   at.advance(warp);
   int step = warp;  // of the current item; past its end: of a later one
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
     const Work w = work_at<C>(args, item);
     if (step < w.num_chunks) {
       const GateLane<kChannels> gate =

@@ -45,7 +45,7 @@ __device__ inline void store_tokens(const std::uint32_t (&frag)[4], std::uint16_
 
 template <typename C>
 __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t smem, int group,
-                                           int warp, int lane, std::int64_t num_items) {
+                                           int warp, int lane, int num_items) {
   constexpr int kHalves = C::kHalves;
   constexpr int kSteps = kBlockTokens / kChunk;
   const int r = lane / 4;
@@ -68,8 +68,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   std::uint32_t snapshots = 0;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
-  for (int item = static_cast<int>(blockIdx.x); item < static_cast<int>(num_items);
-       item += static_cast<int>(gridDim.x)) {
+  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
     load_begin<C>(args, w, args.d_final_state, v_warp + r, c2, state);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 
 #include "cuda/hopper/scan.cuh"
 #include "cuda/hopper/scan.h"
@@ -30,9 +31,16 @@ struct Whole64 : Make<kKind, 64, 1, 2, 16, 160, 120> {};
 template <typename C>
 void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
   const std::int64_t items = heads * (args.shape.V / (64 * C::kValueGroups));
+  const std::int64_t most = 2147483647 - 2 * std::int64_t{num_sms};  // numbers of items: 32 bits
+  if (items > most) {
+    throw Error(ErrorCode::kUnsupported, "hopper scan: " + std::to_string(items) +
+                                             " heads of sequences, expected at most " +
+                                             std::to_string(most));
+  }
   auto* kernel = scan_kernel<C, true>;  // select.cpp lets no call without the norm through
   launch(C::kReverse ? "hopper reverse scan" : "hopper forward", kernel,
-         std::min<std::int64_t>(items, num_sms), C::kThreads, C::kSmemBytes, stream, args, items);
+         std::min<std::int64_t>(items, num_sms), C::kThreads, C::kSmemBytes, stream, args,
+         static_cast<int>(items));
 }
 
 // One pass over `heads` pieces: value heads of sequences or of segments.
@@ -50,18 +58,21 @@ void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stre
 template <Kind kKind>
 void run_scan(const ChunkArgs& args, void* stream) {
   const int num_sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  const std::int64_t heads = args.shape.N * args.shape.HV;
-  if (args.segments.most == 1) {
-    run_pass<kKind>(args, heads, num_sms, stream);
+  const Segments& segments = args.segments;
+  const std::int64_t HV = args.shape.HV;
+  if (segments.most == 1) {
+    run_pass<kKind>(args, args.shape.N * HV, num_sms, stream);
     return;
   }
   ChunkArgs pass = args;
   pass.segments.pass = 1;
-  run_pass<kKind>(pass, heads * (2 * args.segments.most - 3), num_sms, stream);
-  launch("hopper segments", segments_kernel, heads * (SegmentSmem::kD / SegmentSmem::kColumns),
-         SegmentSmem::kThreads, sizeof(SegmentSmem), stream, args);
+  const std::int64_t more = first_pass_pieces(segments.most) - 1;
+  run_pass<kKind>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
+  launch("hopper segments", segments_kernel,
+         segments.cuts * HV * (SegmentSmem::kD / SegmentSmem::kColumns), SegmentSmem::kThreads,
+         sizeof(SegmentSmem), stream, args);
   pass.segments.pass = 2;
-  run_pass<kKind>(pass, heads * (args.segments.most - 1), num_sms, stream);
+  run_pass<kKind>(pass, segments.cuts * (segments.most - 1) * HV, num_sms, stream);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace kda::cuda::hopper {
 
 template <typename C, bool kNorm>
 __global__ void __launch_bounds__(C::kThreads, 1)
-    scan_kernel(const __grid_constant__ ChunkArgs args, std::int64_t num_items) {
+    scan_kernel(const __grid_constant__ ChunkArgs args, int launched) {
+  const int num_items = num_items_of<C>(args, launched);
   extern __shared__ __align__(1024) char shared[];
   const std::uint32_t smem = smem_address(shared);
   const int lane = threadIdx.x % 32;

@@ -16,8 +16,9 @@ std::string forward_reason_against(const ChunkForwardParams& params, const core:
 std::string backward_reason_against(const ChunkBackwardParams& params,
                                     const core::Problem& problem);
 
-// Into how many segments the scans of a call cut a sequence at most (segment_rule.h).
-int segments_of(const core::Problem& problem);
+// How many sequences of a call the scans cut into segments (segment_rule.h); at most, where only
+// the device knows their lengths.
+std::int64_t cut_sequences(const core::Problem& problem);
 
 // Process-wide switch, on from the start: tests and benchmarks compare the two paths.
 void set_enabled(bool enabled);

@@ -2,7 +2,7 @@
 // another.
 //
 // In [K, V]: S_r = M_r S_(r-1) + E_r for the ranks r = 1 .. P - 2 of every sequence, S_0 is where
-// rank 0 ended; f32, in a fixed order, in place of E. Grid: N * HV * (V / 16) blocks of 128
+// rank 0 ended; f32, in a fixed order, in place of E. Grid: sequences * HV * (V / 16) blocks of 128
 // threads; a thread has two rows of 8 columns. The next map is on its way while this one is used.
 // Shared memory: 144 KiB.
 #pragma once
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(SegmentSmem::kThreads)
   const int k = 2 * (thread % 64);
   const int v = thread / 64 * 8;
   const int v0 = static_cast<int>(blockIdx.x) % (kD / kColumns) * kColumns;
-  const std::int64_t head = blockIdx.x / (kD / kColumns);
+  const std::int64_t head = blockIdx.x / (kD / kColumns);  // of the sequences that are cut
   const std::int64_t n = head / args.shape.HV;
   const std::int64_t hv = head - n * args.shape.HV;
   const int ranks = args.segments.most - 1;  // that have a matrix
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(SegmentSmem::kThreads)
     }
     ptx::cp_async_commit();
   };
-  if (ranks < 2) return;
+  if (ranks < 2 || (args.segments.counts != nullptr && n >= args.segments.counts[2])) return;
   load_map(1);
   // [row of the two][four columns of the eight]
   float4* end = reinterpret_cast<float4*>(args.segments.ends + first + k * kD + v0 + v);

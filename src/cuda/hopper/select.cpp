@@ -1,4 +1,5 @@
 // Which calls the fused kernels serve. Everything else takes the portable ones.
+#include <algorithm>
 #include <atomic>
 #include <initializer_list>
 #include <string>
@@ -58,10 +59,15 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 
 }  // namespace
 
-int segments_of(const core::Problem& problem) {
+std::int64_t cut_sequences(const core::Problem& problem) {
   const Dims& d = problem.dims;
-  if (!g_segments.load() || problem.packed || d.K != 128) return 1;
-  return segment_count(most_segments(d.HV), d.T);
+  if (!g_segments.load() || d.K != 128 || most_segments(d.HV) == 1) return 0;
+  if (!problem.packed) return d.T >= kCutFromTokens ? d.N : 0;
+  if (problem.offsets_on_device) return std::min(d.N, d.T / kCutFromTokens);
+  std::int64_t cuts = 0;
+  for (std::int64_t n = 0; n < d.N; ++n)
+    cuts += problem.sequence(n).length >= kCutFromTokens ? 1 : 0;
+  return cuts;
 }
 
 void set_enabled(bool enabled) { g_enabled.store(enabled); }

@@ -139,11 +139,11 @@ __device__ inline void store_snapshot(std::uint32_t smem, int group, int warp, i
 // The other side: 64 threads carry one snapshot after another to `to` (the state's [K, V] rows).
 template <typename C>
 __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                     std::int64_t num_items) {
+                                     int num_items) {
   constexpr int kSteps = kBlockTokens / kChunk;
   const Tensor& to = C::kReverse ? args.d_states : args.h;
   std::uint32_t count = 0;
-  for (std::int64_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
     const Work w = work_at<C>(args, item);
     const int num_blocks = w.quiet ? 0 : (w.num_chunks + kSteps - 1) / kSteps;
     for (int n = 0; n < num_blocks; ++n, ++count) {
@@ -239,7 +239,7 @@ __device__ inline void decay_half(const float2 (&decay)[8], float (&state)[32],
 
 template <typename C>
 __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, int group, int warp,
-                                   int lane, std::int64_t num_items) {
+                                   int lane, int num_items) {
   constexpr int kHalves = C::kHalves;
   const int r = lane / 4;
   const int c2 = lane % 4 * 2;
@@ -265,8 +265,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   PendingOutput pending;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
-  for (int item = static_cast<int>(blockIdx.x); item < static_cast<int>(num_items);
-       item += static_cast<int>(gridDim.x)) {
+  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
     load_begin<C>(args, w, args.in.initial_state, v_warp + r, c2, state);

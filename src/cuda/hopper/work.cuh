@@ -21,20 +21,25 @@ struct Work {
   std::int64_t place = 0;  // its matrix among the segments' ends and maps
 };
 
-// What a piece of a pass is: a segment and what it is run for.
-__device__ inline void take_piece(const Segments& segments, int count, int which, Work* w) {
-  if (segments.pass == 1) {
-    w->rank = (which + 1) / 2;
-    w->quiet = which > 0;
-    w->is_map = which > 0 && which % 2 == 0;
-  } else if (segments.pass == 2) {
-    w->rank = which + 1;
-  }
-  w->is_last = w->rank == count - 1;
+// The item after `item`: blocks take them in turn, there and back, so that of items that get
+// shorter all blocks have about the same.
+__device__ inline int next_item(int item) {
+  const auto blocks = static_cast<std::uint32_t>(gridDim.x);
+  const std::uint32_t edge = (static_cast<std::uint32_t>(item) / blocks + 1) * blocks;
+  return static_cast<int>(2 * edge - 1 - static_cast<std::uint32_t>(item));
+}
+
+// Items of a launch: packed calls know only on the device how many there are.
+template <typename C>
+__device__ inline int num_items_of(const ChunkArgs& args, int num_items) {
+  const Segments& segments = args.segments;
+  if (segments.counts == nullptr) return num_items;
+  return segments.counts[segments.pass / 2] * args.shape.HV *
+         (args.shape.V / (64 * C::kValueGroups));
 }
 
 template <typename C>
-__device__ inline Work work_at(const ChunkArgs& args, std::int64_t item) {
+__device__ inline Work work_at(const ChunkArgs& args, int item) {
   // 32-bit divisions: a launch has no more items than that.
   const auto parts = static_cast<std::uint32_t>(args.shape.V / (64 * C::kValueGroups));
   const auto heads = static_cast<std::uint32_t>(args.shape.HV) * parts;
@@ -44,20 +49,29 @@ __device__ inline Work work_at(const ChunkArgs& args, std::int64_t item) {
   Work w;
   w.hv = static_cast<int>(rest / parts);
   w.v0 = static_cast<int>(rest - rest / parts * parts) * 64 * C::kValueGroups;
+  int which = 0;
+  int cut = -1;
   w.n = piece;
-  if (segments.pass != 0) {
-    const auto each =
-        static_cast<std::uint32_t>(segments.pass == 1 ? 2 * segments.most - 3 : segments.most - 1);
+  if (segments.counts != nullptr) {
+    const Piece entry = segments.pieces[segments.pass / 2][piece];
+    w.n = entry.n;
+    which = entry.which;
+    cut = entry.cut;
+  } else if (segments.pass != 0) {
+    const auto each = static_cast<std::uint32_t>(
+        segments.pass == 1 ? first_pass_pieces(segments.most) : segments.most - 1);
     w.n = piece / each;
-    take_piece(segments, segments.most, static_cast<int>(piece - piece / each * each), &w);
-    w.place = (w.n * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
+    which = static_cast<int>(piece - piece / each * each);
+    cut = static_cast<int>(w.n);
   }
-  if (args.map.offsets == nullptr) {
-    w.span = {w.n, 0, args.map.T, w.n * args.map.per_row};
-  } else {
-    w.span = sequence_at(args.map, w.n);
-  }
-  if (segments.pass != 0) {
+  w.span = sequence_at(args.map, w.n);
+  if (cut >= 0) {
+    w.rank = segments.pass == 1 ? (which + 1) / 2 : which + 1;
+    w.quiet = segments.pass == 1 && which > 0;
+    w.is_map = w.quiet && which % 2 == 0;
+    w.is_last = w.rank == segments.most - 1;
+    w.place =
+        (static_cast<std::int64_t>(cut) * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
     const SegmentBlocks blocks = segment_blocks(w.span.length, segments.most, w.rank, C::kReverse);
     const std::int64_t first = static_cast<std::int64_t>(blocks.first) * kBlockTokens;
     w.span.begin += first;

@@ -98,14 +98,13 @@ __global__ void __launch_bounds__(256) fold_kernel(const __grid_constant__ Chunk
 }
 
 // out[hv, d] = sum over blocks of part[block, hv, d]; blocks without tokens were never written.
-// Grid: HV * ceil(K / 32) blocks of 1024 threads (32 channels x 32 interleaved partial sums).
-__global__ void __launch_bounds__(1024)
-    sum_blocks_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int K,
-                      const std::int32_t* exists) {
+// One block of 1024 threads per `tile` of 32 channels: 32 interleaved partial sums each.
+__device__ inline void sum_blocks(const float* part, float* out, std::int64_t num_blocks, int HV,
+                                  int K, const std::int32_t* exists, int tile) {
   __shared__ float sums[32][33];
   const int tiles = (K + 31) / 32;
-  const int hv = static_cast<int>(blockIdx.x) / tiles;
-  const int d = static_cast<int>(blockIdx.x) % tiles * 32 + threadIdx.x % 32;
+  const int hv = tile / tiles;
+  const int d = tile % tiles * 32 + threadIdx.x % 32;
   const int group = threadIdx.x / 32;
   float sum = 0.0F;
   if (d < K) {
@@ -123,26 +122,54 @@ __global__ void __launch_bounds__(1024)
   out[static_cast<std::int64_t>(hv) * K + d] = sum;
 }
 
-// out[hv] = sum over blocks and parts of part[block, hv, parts]. Grid: HV blocks of 256 threads.
-__global__ void __launch_bounds__(256)
-    sum_scalars_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int parts,
-                       const std::int32_t* exists) {
+// out[hv] = sum over blocks and parts of part[block, hv, parts], by the first 256 threads.
+__device__ inline void sum_scalars(const float* part, float* out, std::int64_t num_blocks, int HV,
+                                   int parts, const std::int32_t* exists, int hv) {
   __shared__ float sums[8];
-  const int hv = static_cast<int>(blockIdx.x);
   float sum = 0.0F;
-  for (std::int64_t b = threadIdx.x; b < num_blocks; b += 256) {
-    if (exists != nullptr && exists[b] < 0) continue;
-    for (int p = 0; p < parts; ++p)
-      sum += part[(b * HV + hv) * parts + p];
+  if (threadIdx.x < 256) {
+    for (std::int64_t b = threadIdx.x; b < num_blocks; b += 256) {
+      if (exists != nullptr && exists[b] < 0) continue;
+      for (int p = 0; p < parts; ++p)
+        sum += part[(b * HV + hv) * parts + p];
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
   }
-  sum = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
   __syncthreads();  // warp sums before their sum
   if (threadIdx.x != 0) return;
   sum = 0.0F;
   for (int w = 0; w < 8; ++w)
     sum += sums[w];
   out[hv] = sum;
+}
+
+// Grid: HV * ceil(K / 32) blocks.
+__global__ void __launch_bounds__(1024)
+    sum_blocks_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int K,
+                      const std::int32_t* exists) {
+  sum_blocks(part, out, num_blocks, HV, K, exists, static_cast<int>(blockIdx.x));
+}
+
+// Grid: HV blocks.
+__global__ void __launch_bounds__(256)
+    sum_scalars_kernel(const float* part, float* out, std::int64_t num_blocks, int HV, int parts,
+                       const std::int32_t* exists) {
+  sum_scalars(part, out, num_blocks, HV, parts, exists, static_cast<int>(blockIdx.x));
+}
+
+// d dt_bias, with the first `bias_blocks` blocks, and d a_log with the others: one per value head.
+__global__ void __launch_bounds__(1024)
+    sum_parameters_kernel(const __grid_constant__ ChunkArgs args, int bias_blocks) {
+  const int block = static_cast<int>(blockIdx.x);
+  const std::int64_t chunks = args.map.num_chunks;
+  if (block < bias_blocks) {
+    sum_blocks(args.dbias_part, args.d_dt_bias, chunks, args.shape.HV, args.shape.K,
+               args.map.chunk_seq, block);
+  } else {
+    sum_scalars(args.da_log_part, args.da_log, chunks, args.shape.HV, args.a_parts,
+                args.map.chunk_seq, block - bias_blocks);
+  }
 }
 
 }  // namespace kda::cuda

@@ -25,4 +25,12 @@ void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int 
          exists);
 }
 
+void launch_sum_parameters(const ChunkArgs& args, void* stream) {
+  const int bias_blocks =
+      args.d_dt_bias == nullptr ? 0 : args.shape.HV * ((args.shape.K + 31) / 32);
+  const int scalars = args.da_log == nullptr ? 0 : args.shape.HV;
+  launch("sum_parameters", sum_parameters_kernel, std::int64_t{bias_blocks} + scalars, 1024, 0,
+         stream, args, bias_blocks);
+}
+
 }  // namespace kda::cuda

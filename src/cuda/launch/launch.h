@@ -25,7 +25,8 @@ struct PackedOffsets {
 };
 void launch_offsets(const PackedOffsets& from, std::int64_t N, std::int64_t T,
                     std::int64_t* offsets, void* stream);
-void launch_chunk_map(const ChunkMap& map, std::int64_t N, void* stream);
+void launch_packed_tables(const PackedOffsets& from, std::int64_t N, const ChunkMap& map,
+                          const Segments& segments, void* stream);
 
 // f32 stages, any K and V up to 256.
 void launch_prep_simt(const ChunkArgs& args, void* stream);
@@ -45,6 +46,7 @@ void launch_value_bwd(const ChunkArgs& args, void* stream);
 void launch_fold(const ChunkArgs& args, void* stream);
 void launch_sum_blocks(const float* part, float* out, std::int64_t blocks, int HV, int K,
                        const std::int32_t* exists, void* stream);
+void launch_sum_parameters(const ChunkArgs& args, void* stream);
 void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int HV, int parts,
                         const std::int32_t* exists, void* stream);
 

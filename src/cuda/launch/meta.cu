@@ -20,10 +20,20 @@ void launch_offsets(const PackedOffsets& from, std::int64_t N, std::int64_t T,
   }
 }
 
-void launch_chunk_map(const ChunkMap& map, std::int64_t N, void* stream) {
-  launch("first_chunk", first_chunk_kernel, 1, 1024, 0, stream, map.offsets, N, map.first_chunk);
-  launch("chunk_sequence", chunk_sequence_kernel, (map.num_chunks + 255) / 256, 256, 0, stream,
-         map.first_chunk, N, map.num_chunks, map.chunk_seq);
+void launch_packed_tables(const PackedOffsets& from, std::int64_t N, const ChunkMap& map,
+                          const Segments& segments, void* stream) {
+  OffsetArgs given{};
+  OffsetSource source = OffsetSource::kTensor;
+  if (from.device.data == nullptr) {
+    source = N < kOffsetsPerLaunch ? OffsetSource::kArgument : OffsetSource::kReady;
+    if (source == OffsetSource::kArgument) {
+      std::copy_n(from.host, N + 1, given.value);
+    } else {
+      launch_offsets(from, N, map.T, map.offsets, stream);
+    }
+  }
+  launch("packed_tables", packed_tables_kernel, 1, 1024, 0, stream, given, source, from.device, N,
+         map, segments);
 }
 
 }  // namespace kda::cuda
