@@ -25,6 +25,14 @@ def largest_differences() -> dict[str, float]:
     return {label: check() for label, check in CHECKS.items()}
 
 
+def number(value: float) -> str:
+    """1.5e-16 as LaTeX."""
+    if value == 0:
+        return "0"
+    digits, exponent = f"{value:.1e}".split("e")
+    return rf"${digits}\cdot10^{{{int(exponent)}}}$"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write data/checks.tex")
@@ -33,9 +41,11 @@ def main() -> int:
     for label, value in results.items():
         print(f"{'ok    ' if value <= LIMIT else 'WRONG '} {value:8.1e}  {label}")
     if arguments.write:
+        chapters = sorted((NOTES / "chapters").glob("*.tex"))
+        text = "".join(chapter.read_text(encoding="utf-8") for chapter in chapters)
         rows = [
-            rf"(\ref{{{label}}}) & \texttt{{{label.removeprefix('eq:')}}} & {value:.1e} \\"
-            for label, value in results.items()
+            rf"\eqref{{{label}}} & {label.removeprefix('eq:')} & {number(results[label])} \\"
+            for label in sorted(results, key=lambda label: text.find(rf"\checked{{{label}}}"))
         ]
         (NOTES / "data" / "checks.tex").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return 0 if all(value <= LIMIT for value in results.values()) else 1

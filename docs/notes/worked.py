@@ -19,7 +19,9 @@ def flat(name: str, values: Tensor) -> dict[str, float]:
     if values.ndim == 0:
         return {name: float(values)}
     return {
-        key: value for i, row in enumerate(values) for key, value in flat(f"{name}.{i}", row).items()
+        key: value
+        for i, row in enumerate(values)
+        for key, value in flat(f"{name}.{i}", row).items()
     }
 
 
