@@ -79,6 +79,10 @@ fuzz: setup ## fuzz the parsers, a minute for each (needs clang and libomp-dev)
 format: setup ## rewrite C++ and Python to the project's format
 	scripts/format.sh
 
+.PHONY: notes
+notes: ## the mathematics as a PDF: build/notes/notes.pdf (needs latexmk)
+	scripts/build_notes.sh build
+
 .PHONY: clean
 clean: ## remove build folders (keeps .venv, data, runs)
 	rm -rf build python/kda/lib
