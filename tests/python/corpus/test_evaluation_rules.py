@@ -93,6 +93,25 @@ def test_no_evaluation_text_in_any_training_file(corpus: Path) -> None:
     assert set(checked) == {"sft", "pretrain.en.txt", "pretrain.zh.txt", "heldout"}
 
 
+def test_held_out_packages_train_nothing(corpus: Path) -> None:
+    manifest = json.loads((corpus / "MANIFEST.json").read_text(encoding="utf-8"))
+    held_out = {
+        name: row for name, row in manifest["sources"].items() if "held_out_for_evaluation" in row
+    }
+    if not held_out:
+        assert manifest["options"]["preset"] == "tiny"
+        pytest.skip("the tiny preset holds no package out")
+    strata = {row["held_out_for_evaluation"] for row in held_out.values()}
+    assert strata == {"desc", "docs", "narrative", "ui"}
+    for name, row in held_out.items():
+        assert "pairs" not in row, name
+        # English descriptions of packages, line by line: what touches an evaluated one is left out.
+        if row["held_out_for_evaluation"] == "desc":
+            assert row["documents"]["lines_overlap_evaluation"] > 0
+        else:
+            assert "documents" not in row, name
+
+
 def test_sets_are_aligned_and_their_ids_are_of_their_text(corpus: Path) -> None:
     every: list[str] = []
     for name in _sets(corpus):
