@@ -21,9 +21,9 @@
 
 namespace kda::cuda::hopper {
 
-// Rows and columns take one rounded beta P: what a pair of tokens adds to dG at one and takes at the
-// other cancels, which sums over many tokens (d dt_bias) need. dbeta wants y without beta, so beta
-// is at least kSmallestBeta there and can be divided by.
+// Rows and columns take one rounded beta P: what a pair of tokens adds to dG at one and takes at
+// the other cancels, which sums over many tokens (d dt_bias) need. dbeta wants y without beta, so
+// beta is at least kSmallestBeta there and can be divided by.
 inline constexpr float kSmallestBeta = 5.9604645e-08F;  // 2^-24
 
 // A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
@@ -84,27 +84,24 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   const std::uint32_t ones[4] = {triangle, 0U, 0x3f803f80U, triangle};
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
-    std::uint32_t term[3][4][2];  // the smallest first
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float* pair = x + 4 * (first + t) + 2 * half;
-#pragma unroll
-        for (int n = 2; n >= 0; --n) {
-          const std::uint32_t rounded = pack_bf16(pair[0], pair[1]);
-          pair[0] -= low_of(rounded);
-          pair[1] -= high_of(rounded);
-          term[n][t][half] = ptx::movmatrix(rounded);
-        }
-      }
-    }
     float sum[4][4] = {};
 #pragma unroll
     for (int n = 0; n < 3; ++n) {
+      std::uint32_t term[4][2];
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float* pair = x + 4 * (first + t) + 2 * half;
+          const std::uint32_t rounded = pack_bf16(pair[0], pair[1]);
+          pair[0] -= low_of(rounded);
+          pair[1] -= high_of(rounded);
+          term[t][half] = ptx::movmatrix(rounded);
+        }
+      }
 #pragma unroll
       for (int t = 0; t < 4; ++t)
-        ptx::mma_bf16(sum[t], ones, term[n][t][0], term[n][t][1]);
+        ptx::mma_bf16(sum[t], ones, term[t][0], term[t][1]);
     }
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
@@ -192,6 +189,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
   const auto word_at = [&pair](std::uint32_t tile, int row, int t) {
     return (pair ^ static_cast<std::uint32_t>(16 * t)) + tile + row * 8 * kRowBytes;
   };
+  // Of rows i0 and i0 + 8: X v, at last X v + k y; 512 bytes on q dq, 1024 k dk.
+  const auto row_sums = [&](int row) { return smem + L::kRowSums + (g * 64 + i0 + 8 * row) * 4; };
   const auto arrive = [&](int barrier) {
     __syncwarp();
     ptx::warp_arrive(local_barrier(smem, barrier), lane);
@@ -217,7 +216,6 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
                            ptx::load_shared_f(smem + table + L::kBeta + i0 * 4 + 32)};
     const float weight[2] = {fmaxf(beta[0], kSmallestBeta), fmaxf(beta[1], kSmallestBeta)};
-    float k_sum[2] = {};  // of the rows: X v + k y
     {
       float z[32];
       std::uint32_t a[8][4];
@@ -253,12 +251,15 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       std::uint32_t v[2][8];
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
+        float x_v = 0.0F;  // of the row, for dbeta
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
           v[row][t] = ptx::load_shared_pair(word_at(L::kValues + half_tile, row, t));
           const std::uint32_t x = ptx::load_shared_pair(word_at(L::kX + half_tile, row, t));
-          k_sum[row] += low_of(x) * low_of(v[row][t]) + high_of(x) * high_of(v[row][t]);
+          x_v += low_of(x) * low_of(v[row][t]) + high_of(x) * high_of(v[row][t]);
         }
+        x_v = quad_sum(x_v);
+        if (c == 0) ptx::store_shared_f(row_sums(row), x_v);
       }
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
@@ -458,9 +459,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           q_dot[row] += from_q;
           y_sum[row] += from_y;
           k_dot[row] += from_y + from_c;
-          acc_q[x] *= up;                                       // dq
-          acc_c[x] = fmaf(up, acc_y[x], acc_c[x] * down);       // dk
-          acc_y[x] = from_q + from_y - from_c;                  // dG
+          acc_q[x] *= up;                                  // dq
+          acc_c[x] = fmaf(up, acc_y[x], acc_c[x] * down);  // dk
+          acc_y[x] = from_q + from_y - from_c;             // dG
           uq[e] = qu * down;
           uk[e] = kd * up;
         }
@@ -489,13 +490,14 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      k_sum[row] += y_sum[row] / weight[row];
-      const float a = quad_sum(k_sum[row]);
+      const float by =
+          fmaxf(ptx::load_shared_f(smem + table + L::kBeta + (i0 + 8 * row) * 4), kSmallestBeta);
+      const float a = quad_sum(y_sum[row]) / by;
       const float b = quad_sum(q_dot[row]);
       const float d = quad_sum(k_dot[row]);
       if (c == 0) {
-        const std::uint32_t to = smem + L::kRowSums + (g * 64 + i0 + 8 * row) * 4;
-        ptx::store_shared_f(to, a);
+        const std::uint32_t to = row_sums(row);
+        ptx::store_shared_f(to, a + ptx::load_shared_f(to));
         ptx::store_shared_f(to + 512, b);
         ptx::store_shared_f(to + 1024, d);
       }
@@ -513,9 +515,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
     ptx::mbarrier_wait(local_barrier(smem, L::kDotReady), parity);
-    ptx::named_sync(kLocalMainSync, 256);  // sums before their readers
-    const int thread = 32 * w + lane;
-    if (thread < 64) {  // what enters a block from later rows
+    ptx::named_sync(kLocalMainSync, 256);              // sums before their readers
+    const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
+    if (thread < 64) {                                 // what enters a block from later rows
       const std::uint32_t from = smem + scratch + thread * 4;
       float decay = ptx::load_shared_f(smem + table + L::kEnd + (64 * g + thread) * 4);
       float sum = 0.0F;
@@ -585,7 +587,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     forget();
     const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
     const float slope = -kLog2E * exp_a;
-    const float factor = in.gate.lower_bound * exp_a;
+    const float factor = kStandard ? -exp_a : in.gate.lower_bound * exp_a;
     const float* dt_bias = in.gate.dt_bias == nullptr
                                ? nullptr
                                : in.gate.dt_bias + static_cast<std::int64_t>(hv) * L::kD + 64 * g;
@@ -605,10 +607,15 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         const float z0 = x.x + bias.x;
         const float z1 = x.y + bias.y;
         const float own = valid[row] ? factor : 0.0F;
-        const float dx0 = (acc_y[4 * t + 2 * row] + later.x) * own * fast_sigmoid_slope(slope * z0);
-        const float dx1 =
-            (acc_y[4 * t + 2 * row + 1] + later.y) * own * fast_sigmoid_slope(slope * z1);
-        da_log += dx0 * z0 + dx1 * z1;
+        const float da0 = (acc_y[4 * t + 2 * row] + later.x) * own;
+        const float da1 = (acc_y[4 * t + 2 * row + 1] + later.y) * own;
+        const float dx0 = da0 * (kStandard ? fast_sigmoid(z0) : fast_sigmoid_slope(slope * z0));
+        const float dx1 = da1 * (kStandard ? fast_sigmoid(z1) : fast_sigmoid_slope(slope * z1));
+        if constexpr (kStandard) {
+          da_log += da0 * fast_softplus(z0) + da1 * fast_softplus(z1);
+        } else {
+          da_log += dx0 * z0 + dx1 * z1;
+        }
         sums[2 * t] += dx0;
         sums[2 * t + 1] += dx1;
         gate[row][t] = pack_bf16(dx0, dx1);

@@ -71,16 +71,6 @@ struct LocalSmem {
   float da_log[16];
 };
 
-// A pair of channels of q or k, normalised and rounded as the tensor's type would.
-template <bool kPlain>
-__device__ inline std::uint32_t unit_pair(Elem elem, float2 x, float rstd) {
-  x = make_float2(x.x * rstd, x.y * rstd);
-  if (!kPlain && elem == Elem::kF16) {
-    x = make_float2(round_to(Elem::kF16, x.x), round_to(Elem::kF16, x.y));
-  }
-  return pack_bf16(x.x, x.y);
-}
-
 // Step 3: products of do, X and U with S and D, accumulated over the columns that are in shared
 // memory.
 template <int kK, int kV>
@@ -202,11 +192,10 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
     return in.gate.dt_bias != nullptr && (kPlain || d < K) ? __ldg(in.gate.dt_bias + hv * K + d)
                                                            : 0.0F;
   };
-  // Unit q or k: channels d0 + 8 n, + 1 of a row.
-  const auto unit = [&](const Tensor& x, std::int64_t at, int row, int n, float rstd) {
-    const std::uint32_t pair =
-        unit_pair<kPlain>(x.elem, load_pair<kPlain>(x, at, first + 8 * n, K), rstd);
-    return valid[row] ? pair : 0U;
+  // Unit q or k: channels d0 + 8 n, + 1 of a row; `rstd` is 0 past the end.
+  const auto unit = [&](const Tensor& x, std::int64_t at, int n, float rstd) {
+    const float2 pair = load_pair<kPlain>(x, at, first + 8 * n, K);
+    return make_float2(pair.x * rstd, pair.y * rstd);
   };
   {
     std::int64_t q_at[2];
@@ -268,14 +257,14 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
       }
     });
     scan_fragment<kTilesK>(r, c, l);
-    __syncthreads();  // row sums; S, D, do, X, U read before the factor tiles take their place
-    float rstd[2][2] = {{1.0F, 1.0F}, {1.0F, 1.0F}};  // [q, k][row]
-    if (in.l2norm) {
+    __syncthreads();   // row sums; S, D, do, X, U read before the factor tiles take their place
+    float rstd[2][2];  // [q, k][row]
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
+    for (int row = 0; row < 2; ++row) {
 #pragma unroll
-        for (int which = 0; which < 2; ++which)
-          rstd[which][row] = row_rstd<kGroups>(s.row_sum[which], i0 + 8 * row);
+      for (int which = 0; which < 2; ++which) {
+        const float norm = in.l2norm ? row_rstd<kGroups>(s.row_sum[which], i0 + 8 * row) : 1.0F;
+        rstd[which][row] = valid[row] ? norm : 0.0F;
       }
     }
     if (cq == 0 && c < 2) {
@@ -300,16 +289,16 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
       }
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const std::uint32_t q = unit(in.q, q_at[row], row, n, rstd[0][row]);
-        const std::uint32_t k = unit(in.k, k_at[row], row, n, rstd[1][row]);
+        const float2 q = unit(in.q, q_at[row], n, rstd[0][row]);
+        const float2 k = unit(in.k, k_at[row], n, rstd[1][row]);
         const float x = l[row][n][0];
         const float y = l[row][n][1];
         const std::uint32_t at = pair_at(row, n);
-        const auto store_scaled = [&](const std::uint16_t* tile, std::uint32_t place,
-                                      std::uint32_t pair, float factor, float ex, float ey) {
+        const auto store_scaled = [&](const std::uint16_t* tile, std::uint32_t place, float2 pair,
+                                      float factor, float ex, float ey) {
           ptx::store_shared_pair(smem_address(tile) + place,
-                                 pack_bf16(factor * low_of(pair) * ptx::exp2_approx(ex),
-                                           factor * high_of(pair) * ptx::exp2_approx(ey)));
+                                 pack_bf16(factor * pair.x * ptx::exp2_approx(ex),
+                                           factor * pair.y * ptx::exp2_approx(ey)));
         };
         store_scaled(s.k_col, at, k, 1.0F, t0 - x, t1 - y);
         store_scaled(s.q_row, at, q, 1.0F, x, y);
@@ -329,14 +318,19 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
 
   lane = ptx::forgotten(lane);
   first_pair = ptx::forgotten(first_pair);
-  // What enters at the chunk's end: sum_i k_i 2^(end - G_i) (U D^T)_i, this block's share.
+  // What enters at the chunk's end: sum_i k_i 2^(end - G_i) (U D^T)_i, this block's share. What the
+  // chunk's last row gives to it, it takes back in dG, before anything else may use it: left out of
+  // both, as the difference of sums e^20 times larger than itself would have no digits left.
+  const bool passes[2] = {i0 != chunk.length - 1, i0 + 8 != chunk.length - 1};
   {
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
       const std::uint32_t k0 = ptx::load_shared_pair(smem_address(s.k_col) + pair_at(0, n));
       const std::uint32_t k1 = ptx::load_shared_pair(smem_address(s.k_col) + pair_at(1, n));
-      float x = column_sum(low_of(k0) * acc_c[n][0] + low_of(k1) * acc_c[n][2]);
-      float y = column_sum(high_of(k0) * acc_c[n][1] + high_of(k1) * acc_c[n][3]);
+      float x = column_sum((passes[0] ? low_of(k0) * acc_c[n][0] : 0.0F) +
+                           (passes[1] ? low_of(k1) * acc_c[n][2] : 0.0F));
+      float y = column_sum((passes[0] ? high_of(k0) * acc_c[n][1] : 0.0F) +
+                           (passes[1] ? high_of(k1) * acc_c[n][3] : 0.0F));
       if (r == 0) {
         for (int J = rb + 1; J < 4; ++J) {
           x *= s.across[J][d0 + 8 * n];
@@ -401,24 +395,30 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
           ptx::mma_bf16_k8(low[half], a[0], a[1], b[2 * half]);
           ptx::mma_bf16_k8(high[half], a[2], a[3], b[2 * half + 1]);
           const int n = 2 * pair + half;
+          float anchor[2][2];  // of columns 0-7, 8-15
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
-            const float anchor0 = __shfl_sync(0xffffffffU, l[0][n][e], 16 + c);
-            const float anchor1 = __shfl_sync(0xffffffffU, l[1][n][e], 16 + c);
+            anchor[0][e] = __shfl_sync(0xffffffffU, l[0][n][e], 16 + c);
+            anchor[1][e] = __shfl_sync(0xffffffffU, l[1][n][e], 16 + c);
+          }
 #pragma unroll
-            for (int row = 0; row < 2; ++row) {
+          for (int row = 0; row < 2; ++row) {
+            const std::uint32_t at = pair_at(row, n);
+            const std::uint32_t start = ptx::load_shared_pair(smem_address(row_tile) + at);
+            const std::uint32_t up = ptx::load_shared_pair(smem_address(up_tile) + at);
+            std::uint32_t up_high = 0;
+            if (row == 1) up_high = ptx::load_shared_pair(smem_address(high_tile) + high_at(n));
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
               const int x = 2 * row + e;
-              const std::uint32_t at = pair_at(row, n);
-              float dg =
-                  part_of(ptx::load_shared_pair(smem_address(row_tile) + at), e) * acc[n][x] +
-                  part_of(ptx::load_shared_pair(smem_address(up_tile) + at), e) * low[half][x];
-              float value = acc[n][x] * ptx::exp2_approx(l[row][n][e]) +
-                            low[half][x] * ptx::exp2_approx(l[row][n][e] - anchor0);
+              // Powers are computed again for the rows of k: kept, they do not fit into registers.
+              const float own = ptx::forgotten(l[row][n][e]);
+              float dg = part_of(start, e) * acc[n][x] + part_of(up, e) * low[half][x];
+              float value = acc[n][x] * ptx::exp2_approx(own) +
+                            low[half][x] * ptx::exp2_approx(own - anchor[0][e]);
               if (row == 1) {
-                const std::uint32_t up =
-                    ptx::load_shared_pair(smem_address(high_tile) + high_at(n));
-                dg += part_of(up, e) * high[half][x];
-                value += high[half][x] * ptx::exp2_approx(l[row][n][e] - anchor1);
+                dg += part_of(up_high, e) * high[half][x];
+                value += high[half][x] * ptx::exp2_approx(own - anchor[1][e]);
               }
               acc[n][x] = value;
               d_g[row][n][e] = first ? dg : d_g[row][n][e] + dg;
@@ -458,7 +458,8 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
             const float diagonal = row == 0 ? low[half][x] : high[half][x];
             const float anchor = __shfl_sync(0xffffffffU, l[row][n][e], 16 + c);
             const float total = s.total[rb][d0 + 8 * n + e];
-            d_g[row][n][e] -= part_of(k_col, e) * acc_c[n][x] + part_of(k_down, e) * diagonal;
+            d_g[row][n][e] -= (passes[row] ? part_of(k_col, e) * acc_c[n][x] : 0.0F) +
+                              part_of(k_down, e) * diagonal;
             acc_c[n][x] = beta[row] * acc_y[n][x] +
                           acc_c[n][x] * ptx::exp2_approx(total - l[row][n][e]) +
                           diagonal * ptx::exp2_approx(anchor - l[row][n][e]);  // dk
@@ -477,12 +478,12 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
       float k_dot = 0.0F;
 #pragma unroll
       for (int n = 0; n < kTilesK; ++n) {
-        const std::uint32_t q = unit(in.q, q_at[row], row, n, s.rstd[0][i0 + 8 * row]);
-        const std::uint32_t k = unit(in.k, k_at[row], row, n, s.rstd[1][i0 + 8 * row]);
+        const float2 q = unit(in.q, q_at[row], n, s.rstd[0][i0 + 8 * row]);
+        const float2 k = unit(in.k, k_at[row], n, s.rstd[1][i0 + 8 * row]);
         const int x = 2 * row;
-        k_y += low_of(k) * acc_y[n][x] + high_of(k) * acc_y[n][x + 1];
-        q_dot += low_of(q) * acc_q[n][x] + high_of(q) * acc_q[n][x + 1];
-        k_dot += low_of(k) * acc_c[n][x] + high_of(k) * acc_c[n][x + 1];
+        k_y += k.x * acc_y[n][x] + k.y * acc_y[n][x + 1];
+        q_dot += q.x * acc_q[n][x] + q.y * acc_q[n][x + 1];
+        k_dot += k.x * acc_c[n][x] + k.y * acc_c[n][x + 1];
       }
       k_y = quad_sum(k_y);
       q_dot = quad_sum(q_dot);
@@ -555,16 +556,16 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
 #pragma unroll
     for (int n = 0; n < kTilesK; ++n) {
       if (args.dq.data != nullptr) {
-        const std::uint32_t q = unit(in.q, q_at[row], row, n, rstd_q);
+        const float2 q = unit(in.q, q_at[row], n, rstd_q);
         store_pair<kPlain>(args.dq, dq_at[row], first + 8 * n, K,
-                           rstd_q * (acc_q[n][2 * row] - q_dot * low_of(q)),
-                           rstd_q * (acc_q[n][2 * row + 1] - q_dot * high_of(q)));
+                           rstd_q * (acc_q[n][2 * row] - q_dot * q.x),
+                           rstd_q * (acc_q[n][2 * row + 1] - q_dot * q.y));
       }
       if (args.dk.data != nullptr) {
-        const std::uint32_t k = unit(in.k, k_at[row], row, n, rstd_k);
+        const float2 k = unit(in.k, k_at[row], n, rstd_k);
         store_pair<kPlain>(args.dk, dk_at[row], first + 8 * n, K,
-                           rstd_k * (acc_c[n][2 * row] - k_dot * low_of(k)),
-                           rstd_k * (acc_c[n][2 * row + 1] - k_dot * high_of(k)));
+                           rstd_k * (acc_c[n][2 * row] - k_dot * k.x),
+                           rstd_k * (acc_c[n][2 * row + 1] - k_dot * k.y));
       }
     }
   }

@@ -39,5 +39,9 @@ __device__ inline T forgotten(T x) {
   asm volatile("" : "+r"(x));
   return x;
 }
+__device__ inline float forgotten(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
 
 }  // namespace kda::cuda::ptx
