@@ -3,7 +3,8 @@
 // Inputs are raw (gate, norm and sigmoid inside), bf16, f32 initial state in and final state out,
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
-// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable|segments]
+// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard]
+// [portable|segments|hopper: standard gates on Hopper].
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1).
 #include <cuda_runtime_api.h>
@@ -61,6 +62,7 @@ std::vector<Shape> shapes() {
           {"1024x8_h64", 1, 8192, 64, 64, 128, equal_lengths(8, 1024)},
           {"b2_t16384_h16", 2, 16384, 16, 16, 128, {}},
           {"t4096_h16", 1, 4096, 16, 16, 128, {}},
+          {"t8192_h16", 1, 8192, 16, 16, 128, {}},
           {"t65536_h8", 1, 65536, 8, 8, 128, {}},
           {"b8_t2048_h32", 8, 2048, 32, 32, 128, {}},
           {"t8192_h64_d64", 1, 8192, 64, 64, 64, {}},
@@ -337,6 +339,7 @@ int main(int argc, char** argv) {
     const std::string kernels = argc > 3 ? argv[3] : "";
     if (kernels == "portable") kda::cuda::set_hopper_enabled(false);
     if (kernels == "segments") kda::cuda::set_hopper_segments(true);
+    if (kernels == "hopper") kda::cuda::set_hopper_standard_gate(true);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {

@@ -53,4 +53,8 @@ void set_hopper_enabled(bool enabled);
 /// from the start. Workspace sizes depend on it.
 void set_hopper_segments(bool enabled);
 
+/// Whether those kernels take calls with a standard gate (raw, without a lower bound). Off from the
+/// start. Workspace sizes depend on it.
+void set_hopper_standard_gate(bool enabled);
+
 }  // namespace kda::cuda

@@ -130,6 +130,10 @@ struct ChunkArgs {
   Tensor d_initial_state;
 
   Segments segments;
+
+  // Chunk-local backward on Hopper, standard gates: [num_chunks,HV], not zero where a chunk decays
+  // too much for it; prep and the local stage for any GPU then do these, and no others.
+  std::uint32_t* retry = nullptr;
 };
 
 // Gated RMS norm of the output of a recurrent call.

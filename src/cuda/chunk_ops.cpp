@@ -54,7 +54,8 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   check_workspace(plan_chunk_backward(params, problem, nullptr, &args), context);
   plan_chunk_backward(params, problem, context.workspace.data, &args);
   const bool kept = params.kept.data != nullptr;
-  if (kept) plan_kept(params.kept, problem, &args);
+  const bool fused = hopper::backward_reason_against(params, problem).empty();
+  if (kept && !fused) plan_kept(params.kept, problem, &args);
   args.shape = to_shape(problem);
   args.in = to_inputs(params.in, problem);
   if (params.h_kv.defined()) args.h = to_tensor(params.h_kv);
@@ -70,9 +71,13 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   args.d_initial_state = to_tensor(params.d_initial_state_kv);
   void* stream = context.stream;
   make_map(params.in, problem, args, stream);
-  if (hopper::backward_reason_against(params, problem).empty()) {
+  if (fused) {
     hopper::launch_reverse(args, stream);
     hopper::launch_local(args, stream);
+    if (args.retry != nullptr) {
+      launch_prep_mma(args, stream);
+      launch_local_mma(args, stream);
+    }
   } else if (path_of(problem) == Path::kMma) {
     if (!kept) launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);

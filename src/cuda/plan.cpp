@@ -147,9 +147,11 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
   args->factor_columns = static_cast<int>(padded_key(problem.dims, path_of(problem)));
   const bool fused = hopper::backward_reason_against(params, problem).empty();
   if (fused) plan_segments(problem, &arena, args);
-  if (!fused && params.kept.data == nullptr) {
+  const bool retries = fused && hopper::retries_chunks(params);
+  if (retries || (!fused && params.kept.data == nullptr)) {
     plan_factors(d, path, problem.num_state_blocks, &arena, &args->factors);
   }
+  if (retries) args->retry = arena.take<std::uint32_t>(tiles);
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }

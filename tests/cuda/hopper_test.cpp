@@ -50,7 +50,7 @@ TEST(HopperPath, NamesTheKernelsAndTheReason) {
   c.gate = GateInput::kStandard;
   refused(c, DType::kBF16, "lower bound");
   c.gate = GateInput::kReady;
-  refused(c, DType::kBF16, "lower bound");
+  refused(c, DType::kBF16, "raw gate");
   c = served("varied");
   c.narrow_gate = false;
   refused(c, DType::kBF16, "g_raw");

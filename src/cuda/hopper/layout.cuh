@@ -20,8 +20,10 @@ inline constexpr int kRowBytes = 128;    // a tile row: 64 channels of 16 bits
 // three roles sum to what the launch gives (64 Ki / threads, a multiple of 8) times the
 // warpgroups.
 template <int kK_, int kValueGroups_, int kPrepGroups_, int kSlots_, int kUpdateRegs_,
-          int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false>
+          int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false,
+          bool kStandard_ = false>
 struct Config {
+  static constexpr bool kStandard = kStandard_;                 // the gate without a lower bound
   static constexpr bool kSnapshots = kSnapshots_ || kReverse_;  // bf16, per 64 tokens
   static constexpr bool kReverse = kReverse_;                   // the reverse scan of the backward
   static constexpr int kK = kK_;                                // channels: 64 or 128

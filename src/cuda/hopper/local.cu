@@ -1,21 +1,14 @@
-#include <algorithm>
-
-#include "cuda/hopper/local.cuh"
-#include "cuda/hopper/scan.h"
-#include "cuda/launch/check.cuh"
+// The chunk-local backward of bounded gates.
+#include "cuda/hopper/local_run.cuh"
 
 namespace kda::cuda::hopper {
 
 void launch_local(const ChunkArgs& args, void* stream) {
-  const std::int64_t items = args.map.num_chunks * args.shape.HV;
-  if (items > 2147483647) {
-    throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
-                                             " chunks of heads, expected at most 2147483647");
+  if (args.in.gate.kind == GateKind::kStandard) {
+    launch_standard_local(args, stream);
+  } else {
+    run_local<false>(args, stream);
   }
-  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  auto* kernel = args.dq_part != nullptr ? local_kernel<true> : local_kernel<false>;
-  launch("hopper local", kernel, std::min(items, sms), LocalLayout::kThreads,
-         LocalLayout::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
 }
 
 }  // namespace kda::cuda::hopper

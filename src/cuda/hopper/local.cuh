@@ -1,4 +1,4 @@
-// Chunk-local part of the backward for sm_90a, K = V = 128, bounded gates: from raw bf16 q, k, v,
+// Chunk-local part of the backward for sm_90a, K = V = 128, raw gates: from raw bf16 q, k, v,
 // g, beta, d_o, the states at chunk starts, their gradients at chunk ends and X (of the reverse
 // scan) to dq, dk, dg, dbeta and the shares of d a_log and d dt_bias. Nothing else is read.
 //
@@ -12,7 +12,7 @@
 
 namespace kda::cuda::hopper {
 
-template <bool kGrouped>
+template <bool kGrouped, bool kStandard>
 __global__ void __launch_bounds__(LocalLayout::kThreads, 1)
     local_kernel(const __grid_constant__ ChunkArgs args, std::uint32_t num_items) {
   using L = LocalLayout;
@@ -38,10 +38,10 @@ __global__ void __launch_bounds__(LocalLayout::kThreads, 1)
   __syncthreads();  // barriers before their users
   if (group < 2) {
     ptx::take_registers<L::kMainRegs>();
-    local_main_role<kGrouped>(args, smem, group, warp, lane, num_items);
+    local_main_role<kGrouped, kStandard>(args, smem, group, warp, lane, num_items);
   } else if (group == 2) {
     ptx::keep_registers<L::kPrepRegs>();
-    local_prep_role(args, smem, warp, lane, num_items);
+    local_prep_role<kStandard>(args, smem, warp, lane, num_items);
   } else {
     ptx::keep_registers<L::kLoadRegs>();
     local_load_role(args, smem, 32 * warp + lane, num_items);

@@ -169,7 +169,7 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
   }
 }
 
-template <bool kGrouped>
+template <bool kGrouped, bool kStandard>
 __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
                                        int lane, std::uint32_t num_items) {
   using L = LocalLayout;
@@ -587,7 +587,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     forget();
     const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
     const float slope = -kLog2E * exp_a;
-    const float factor = in.gate.lower_bound * exp_a;
+    const float factor = kStandard ? -exp_a : in.gate.lower_bound * exp_a;
     const float* dt_bias = in.gate.dt_bias == nullptr
                                ? nullptr
                                : in.gate.dt_bias + static_cast<std::int64_t>(hv) * L::kD + 64 * g;
@@ -607,10 +607,15 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         const float z0 = x.x + bias.x;
         const float z1 = x.y + bias.y;
         const float own = valid[row] ? factor : 0.0F;
-        const float dx0 = (acc_y[4 * t + 2 * row] + later.x) * own * fast_sigmoid_slope(slope * z0);
-        const float dx1 =
-            (acc_y[4 * t + 2 * row + 1] + later.y) * own * fast_sigmoid_slope(slope * z1);
-        da_log += dx0 * z0 + dx1 * z1;
+        const float da0 = (acc_y[4 * t + 2 * row] + later.x) * own;
+        const float da1 = (acc_y[4 * t + 2 * row + 1] + later.y) * own;
+        const float dx0 = da0 * (kStandard ? fast_sigmoid(z0) : fast_sigmoid_slope(slope * z0));
+        const float dx1 = da1 * (kStandard ? fast_sigmoid(z1) : fast_sigmoid_slope(slope * z1));
+        if constexpr (kStandard) {
+          da_log += da0 * fast_softplus(z0) + da1 * fast_softplus(z1);
+        } else {
+          da_log += dx0 * z0 + dx1 * z1;
+        }
         sums[2 * t] += dx0;
         sums[2 * t + 1] += dx1;
         gate[row][t] = pack_bf16(dx0, dx1);

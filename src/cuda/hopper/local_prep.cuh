@@ -28,6 +28,7 @@ inline constexpr std::uint32_t kLocalPrepSync = 1;     // named barriers
 inline constexpr std::uint32_t kLocalMainSync = 2;     // both main warpgroups
 inline constexpr std::uint32_t kLocalGroupSync = 3;    // + warpgroup
 inline constexpr float kSmallestKey = 8.6736174e-19F;  // 2^-60
+inline constexpr float kWidest = 59.0F;                // of |l|, log2
 
 __device__ inline std::uint32_t times_pair(std::uint32_t x, std::uint32_t y) {
   const __nv_bfloat162 z = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&x),
@@ -81,7 +82,9 @@ __device__ inline void local_norms(std::uint32_t set, std::uint32_t norms, int w
 }
 
 // Factors in place of the raw values, and the tables of the set, for channels 4 lane + 2 p, + 1.
-__device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem, std::uint32_t set,
+// True: they decay so much that the factors are not finite or lose their digits (standard gates).
+template <bool kStandard>
+__device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem, std::uint32_t set,
                                      std::uint32_t table, int length, int warp, int lane, int p) {
   using L = LocalLayout;
   const std::uint32_t mine =
@@ -99,8 +102,7 @@ __device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const float x = e == 0 ? low_of(g) : high_of(g);
-      const float z = ptx::exp2_approx(fmaf(x, gate.slope, offset[e]));
-      total[e] = fmaf(bound, ptx::rcp_approx(1.0F + z), total[e]);
+      total[e] = fmaf(bound, gate_share<kStandard>(x, gate.slope, offset[e]), total[e]);
       l[i][e] = total[e];
     }
   }
@@ -130,6 +132,14 @@ __device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem
     chain[e] = ptx::exp2_approx(anchor - last[e]);
     start[e] = ptx::exp2_approx(anchor);
     shift[e] = before[e] - anchor;
+  }
+  bool wide = false;
+  if constexpr (kStandard) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const bool fits = l[0][e] + shift[e] <= kWidest && l[kChunk - 1][e] + shift[e] >= -kWidest;
+      wide |= !fits;
+    }
   }
   const std::uint32_t channel = lane * 4 + 2 * p;
   ptx::store_shared_pair(table + L::kChain + warp * L::kD * 2 + channel * 2,
@@ -175,6 +185,7 @@ __device__ inline void local_factors(const GateLane<4>& gate, std::uint32_t smem
       ptx::store_shared_pair(at + L::kColumns, down[i]);
     }
   }
+  return wide;
 }
 
 // Lo of block row `warp`: off the diagonal split into high parts at (warp, J) and low parts at
@@ -375,6 +386,7 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
     ptx::store_shared(block(K, J), make_uint4(0, 0, 0, 0));
 }
 
+template <bool kStandard>
 __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
                                        int lane, std::uint32_t num_items) {
   using L = LocalLayout;
@@ -391,7 +403,7 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     const int index = static_cast<int>(n & 1U);
     const std::uint32_t set = smem + L::kSets + index * L::kSetBytes;
     const std::uint32_t table = smem + L::kTables + index * L::kTableBytes;
-    const GateLane<4> gate = gate_lane<4>(args.in.gate, at.hv, 4 * lane, L::kD);
+    const GateLane<4> gate = gate_lane<4, kStandard>(args.in.gate, at.hv, 4 * lane, L::kD);
     const int i = 16 * warp + lane % 16;
     const Tensor& beta_in = args.in.beta;
     const float beta =
@@ -403,9 +415,15 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     if (lane < 16) ptx::store_shared_f(table + L::kBeta + i * 4, beta);
     local_norms(set, table + L::kNorms, warp, lane);
     __syncwarp();  // norms before their readers; raw rows read before they are replaced
+    bool wide = false;
 #pragma unroll 1
     for (int p = 0; p < 2; ++p)
-      local_factors(gate, smem, set, table, ptx::forgotten(at.chunk.length), warp, lane, p);
+      wide |= local_factors<kStandard>(gate, smem, set, table, ptx::forgotten(at.chunk.length),
+                                       warp, lane, p);
+    if constexpr (kStandard) {  // by the warp's byte of the item's word
+      wide = __any_sync(0xffffffffU, wide);
+      if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
+    }
     ptx::mbarrier_wait(local_barrier(smem, L::kInverseFree), (n & 1U) ^ 1U);
     ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
     forget();

@@ -2,15 +2,17 @@
 //
 //   G = sum of log2 decays from the chunk's start (inclusive, f32)
 //   kt = k 2^G, qt = q 2^G (rows), kb = k 2^-G (columns), decay = 2^(G of the last row)
-//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1, stored as (A - I) diag(beta)
+//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1 (stored: see invert)
 // A bounded gate loses at most 7.22 log2 per token, 115.4 per chunk, so 2^-G is finite and no
 // anchor is needed; kb also serves the state, which is multiplied by `decay` after the update.
+// Chunks of a standard gate that lose more: prep_exact.cuh.
 //
 // A lane owns kK / 32 neighbouring channels of all 16 rows: the cumulative sum stays in the lane,
 // the gate's parameters in registers, and factors replace raw values at the same address. Norms
 // are the diagonals of k k^T and q q^T (exact bf16 products, f32 sums).
 #pragma once
 
+#include "cuda/hopper/gate.cuh"
 #include "cuda/hopper/work.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/math.cuh"
@@ -23,27 +25,29 @@
 
 namespace kda::cuda::hopper {
 
-// What a lane needs of the gate: decay = `bound` sigmoid(x rate + bias), in log2, as
-// bound / (1 + 2^(slope x + offset)); slope = -log2(e) e^A, offset = slope * dt_bias.
-template <int kChannels>
-struct GateLane {
-  float slope = 0.0F;
-  float bound = 0.0F;
-  float offset[kChannels];
-};
+inline constexpr float kMostDecay = -115.5F;  // log2, of a chunk, that 2^-G can take
 
-template <int kChannels>
-__device__ inline GateLane<kChannels> gate_lane(const Gate& gate, int hv, int d, int K) {
-  GateLane<kChannels> g;
-  g.slope = -kLog2E * (gate.a_log != nullptr ? expf(gate.a_log[hv]) : 1.0F);
-  g.bound = kLog2E * gate.lower_bound;
-#pragma unroll
-  for (int e = 0; e < kChannels; ++e) {
-    g.offset[e] = gate.dt_bias != nullptr
-                      ? g.slope * gate.dt_bias[static_cast<std::int64_t>(hv) * K + d + e]
-                      : 0.0F;
-  }
-  return g;
+// A lane's channels in a slot: bytes of row i.
+struct LaneTiles {
+  std::uint32_t rows;  // of k and, below, q
+  std::uint32_t column;
+  std::uint32_t piece;
+
+  __device__ std::uint32_t at(int i) const { return i * kRowBytes + (piece ^ ((i & 7) << 4)); }
+  __device__ std::uint32_t keys(int i) const { return rows + at(i); }
+  __device__ std::uint32_t queries(int i) const { return rows + at(i) + kChunk * kRowBytes; }
+  __device__ std::uint32_t columns(int i) const { return column + at(i); }
+};
+template <typename C>
+__device__ inline LaneTiles lane_tiles(std::uint32_t slot, int lane) {
+  constexpr int kChannels = C::kK / 32;
+  constexpr int kLanesPerHalf = 64 / kChannels;
+  const int half = lane / kLanesPerHalf;
+  const int inside = lane % kLanesPerHalf * kChannels * 2;  // bytes
+  const std::uint32_t rest = inside & 0x0f;
+  return {slot + C::kRows + half * C::kRowsHalf + rest,
+          slot + C::kColumns + half * C::kColumnsHalf + rest,
+          static_cast<std::uint32_t>(inside & 0x70)};
 }
 
 // 1/|row| of q and k to the warp's scratch: lanes that hold the diagonal of x x^T.
@@ -79,29 +83,24 @@ __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int 
   }
 }
 
+// Whether the chunk loses too much for 2^-G (standard gates alone can): then what this leaves in
+// the slot is of no use.
 template <typename C, bool kNorm>
-__device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
+__device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
                                     const GateLane<C::kK / 32>& gate, float q_scale, int rows,
                                     int lane) {
   constexpr int kChannels = C::kK / 32;
-  constexpr int kLanesPerHalf = 64 / kChannels;
-  const int half = lane / kLanesPerHalf;
-  const int inside = lane % kLanesPerHalf * kChannels * 2;  // bytes
-  const std::uint32_t piece = inside & 0x70;
-  const std::uint32_t rest = inside & 0x0f;
-  const std::uint32_t row_tile = slot + C::kRows + half * C::kRowsHalf + rest;
-  const std::uint32_t column_tile = slot + C::kColumns + half * C::kColumnsHalf + rest;
+  const LaneTiles tiles = lane_tiles<C>(slot, lane);
   float sum[kChannels] = {};
   float up[kChannels];
 #pragma unroll 4
   for (int i = 0; i < kChunk; ++i) {
-    const std::uint32_t at = i * kRowBytes + (piece ^ ((i & 7) << 4));
     std::uint32_t k[kChannels / 2];
     std::uint32_t q[kChannels / 2];
     std::uint32_t g[kChannels / 2];
-    ptx::load_shared_words(column_tile + at, g);
-    ptx::load_shared_words(row_tile + at, k);
-    ptx::load_shared_words(row_tile + at + kChunk * kRowBytes, q);
+    ptx::load_shared_words(tiles.columns(i), g);
+    ptx::load_shared_words(tiles.keys(i), k);
+    ptx::load_shared_words(tiles.queries(i), q);
     float2 rstd = make_float2(1.0F, 1.0F);  // k, q
     if constexpr (kNorm) rstd = ptx::load_shared_f2(scratch + C::kNorms + i * 8);
     const float bound = i < rows ? gate.bound : 0.0F;
@@ -112,8 +111,7 @@ __device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std
       for (int e = 0; e < 2; ++e) {
         const float x = e == 0 ? low_of(g[p]) : high_of(g[p]);
         const int c = 2 * p + e;
-        const float z = ptx::exp2_approx(fmaf(x, gate.slope, gate.offset[c]));
-        sum[c] = fmaf(bound, ptx::rcp_approx(1.0F + z), sum[c]);
+        sum[c] = fmaf(bound, gate_share<C::kStandard>(x, gate.slope, gate.offset[c]), sum[c]);
         up[c] = ptx::exp2_approx(sum[c]);
         down[e] = ptx::exp2_approx(-sum[c]);
       }
@@ -128,9 +126,9 @@ __device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std
       }
       g[p] = pack_bf16(kn.x * down[0], kn.y * down[1]);
     }
-    ptx::store_shared_words(row_tile + at, k);
-    ptx::store_shared_words(row_tile + at + kChunk * kRowBytes, q);
-    ptx::store_shared_words(column_tile + at, g);
+    ptx::store_shared_words(tiles.keys(i), k);
+    ptx::store_shared_words(tiles.queries(i), q);
+    ptx::store_shared_words(tiles.columns(i), g);
   }
   const std::uint32_t decay = small + C::kDecay + lane * kChannels * 4;
   if constexpr (kChannels == 4) {
@@ -138,6 +136,12 @@ __device__ inline void make_factors(std::uint32_t slot, std::uint32_t small, std
   } else {
     ptx::store_shared_f2(decay, up[0], up[1]);
   }
+  if constexpr (!C::kStandard) return false;
+  bool too_much = false;
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c)
+    too_much |= !(sum[c] >= kMostDecay);
+  return __any_sync(0xffffffffU, too_much);
 }
 
 // N to its place, Lo transposed to the scratch. Selection, not multiplication: what is above the
@@ -193,8 +197,8 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
   }
 }
 
-// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as (A - I) diag(beta), so
-// that the update can keep the unit part in f32, or as A^T for the reverse scan; beta beside it.
+// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as (A - I) diag(beta),
+// so that the update can keep the unit part in f32, or as A^T for the reverse scan; beta beside it.
 template <typename C>
 __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float beta, int lane) {
   const int j = lane % 16;
@@ -237,49 +241,6 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
     const float value = j % 8 == i && (j < 8) == upper ? 0.0F : (upper ? x[i] : x[i + 8]) * beta;
     const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
     ptx::store_shared_half(to + i * 16, __bfloat16_as_ushort(rounded));
-  }
-}
-
-template <typename C, bool kNorm>
-__device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int lane,
-                                 int num_items) {
-  constexpr int kChannels = C::kK / 32;
-  const std::uint32_t scratch = smem + C::kScratch + warp * C::kScratchBytes;
-  RingPosition<C::kSlots> at;
-  at.advance(warp);
-  int step = warp;  // of the current item; past its end: of a later one
-  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
-    const Work w = work_at<C>(args, item);
-    if (step < w.num_chunks) {
-      const GateLane<kChannels> gate =
-          gate_lane<kChannels>(args.in.gate, w.hv, lane * kChannels, C::kK);
-      const Tensor& beta_in = args.in.beta;
-      const std::int64_t beta_at = w.span.row * beta_in.s0 + w.hv * beta_in.s2;
-      for (; step < w.num_chunks; step += C::kPrepWarps) {
-        const int chunk = chunk_of_step<C>(w, step);
-        const int rows = chunk_rows(w, chunk);
-        const int j = lane % 16;
-        const std::int64_t t = w.span.begin + static_cast<std::int64_t>(chunk) * kChunk + j;
-        const float beta = j < rows ? beta_of(args.in, beta_at + t * beta_in.s1) : 0.0F;
-        const std::uint32_t slot = smem + at.slot * C::kSlotBytes;
-        const std::uint32_t small = smem + C::kSmall + at.slot * C::kSmallBytes;
-        ptx::mbarrier_wait(loaded_barrier<C>(smem, at.slot), at.parity);
-        if constexpr (kNorm) {
-          row_norms<C>(slot, scratch, lane);
-          __syncwarp();  // norms before their readers; raw rows read before they are replaced
-        }
-        make_factors<C, kNorm>(slot, small, scratch, gate, args.in.scale, rows, lane);
-        __syncwarp();  // factors before the products
-        make_products<C>(slot, small, scratch, beta, lane);
-        __syncwarp();  // Lo before the inverse
-        invert<C>(small, scratch, beta, lane);
-        ptx::fence_async_shared();
-        __syncwarp();  // every lane's stores and fence before the arrival
-        ptx::warp_arrive(ready_barrier<C>(smem, at.slot), lane);
-        at.advance(C::kPrepWarps);
-      }
-    }
-    step -= w.num_chunks;
   }
 }
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "cuda/hopper/load.cuh"
-#include "cuda/hopper/prep.cuh"
+#include "cuda/hopper/prep_role.cuh"
 #include "cuda/hopper/reverse_update.cuh"
 #include "cuda/hopper/update.cuh"
 

@@ -16,6 +16,9 @@ std::string forward_reason_against(const ChunkForwardParams& params, const core:
 std::string backward_reason_against(const ChunkBackwardParams& params,
                                     const core::Problem& problem);
 
+// Whether the chunk-local kernel may leave chunks of such a call to those for any GPU.
+bool retries_chunks(const ChunkBackwardParams& params);
+
 // How many sequences of a call the scans cut into segments (segment_rule.h); at most, where only
 // the device knows their lengths.
 std::int64_t cut_sequences(const core::Problem& problem);
@@ -23,6 +26,7 @@ std::int64_t cut_sequences(const core::Problem& problem);
 // Process-wide switch, on from the start: tests and benchmarks compare the two paths.
 void set_enabled(bool enabled);
 void set_segments(bool enabled);
+void set_standard_gate(bool enabled);
 bool enabled();
 
 // Reads args.shape, map, in; writes o and, where they are there, h and final_state.
@@ -30,8 +34,14 @@ void launch_forward(const ChunkArgs& args, void* stream);
 // Reads args.shape, map, in, d_o, d_final_state; writes x, d_states and, where they are there, dv
 // and d_initial_state.
 void launch_reverse(const ChunkArgs& args, void* stream);
+// Their parts in other units: standard gates; the states between two passes over segments.
+void launch_standard_forward(const ChunkArgs& args, void* stream);
+void launch_standard_reverse(const ChunkArgs& args, void* stream);
+void launch_standard_local(const ChunkArgs& args, void* stream);
+void launch_segments(const ChunkArgs& args, void* stream);
 // The chunk-local part of the backward. Reads args.shape, map, in, h, d_o, d_states, x; writes dq
-// and dk, or their shares per value head, dg, dbeta and the shares of the parameters' gradients.
+// and dk, or their shares per value head, dg, dbeta and the shares of the parameters' gradients. Of
+// a standard gate it writes `retry`, too: which chunks of which heads it was not made for.
 void launch_local(const ChunkArgs& args, void* stream);
 
 // What the device code of this build and the current device can do.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "cuda/convert.h"
@@ -13,6 +14,7 @@ namespace {
 
 std::atomic<bool> g_enabled{true};
 std::atomic<bool> g_segments{false};
+std::atomic<bool> g_standard_gate{false};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
@@ -36,10 +38,10 @@ std::string common_reason(const OperatorInputs& in, const core::Problem& problem
   if (d.K != d.V || (d.K != 64 && d.K != 128)) {
     return "it needs K = V = 64 or 128, given " + head_text(d);
   }
-  if (!problem.raw_gate || !in.gate.lower_bound_ln.has_value()) {
-    return "it needs a gate with a lower bound";
-  }
-  if (*in.gate.lower_bound_ln < kLowestBound) return "it needs a lower bound of at least -5";
+  if (!problem.raw_gate) return "it needs a raw gate";
+  const std::optional<double>& bound = in.gate.lower_bound_ln;
+  if (!bound.has_value() && !g_standard_gate.load()) return "it needs a gate with a lower bound";
+  if (bound.has_value() && *bound < kLowestBound) return "it needs a lower bound of at least -5";
   if (!in.qk_l2norm) return "it needs qk_l2norm: keys of any length could overflow 2^115";
   return {};
 }
@@ -73,6 +75,11 @@ std::int64_t cut_sequences(const core::Problem& problem) {
 void set_enabled(bool enabled) { g_enabled.store(enabled); }
 bool enabled() { return g_enabled.load(); }
 void set_segments(bool enabled) { g_segments.store(enabled); }
+void set_standard_gate(bool enabled) { g_standard_gate.store(enabled); }
+
+bool retries_chunks(const ChunkBackwardParams& params) {
+  return !params.in.gate.lower_bound_ln.has_value();
+}
 
 std::string forward_reason_against(const ChunkForwardParams& params, const core::Problem& problem) {
   const OperatorInputs& in = params.in;

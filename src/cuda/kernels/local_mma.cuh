@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kLocalThreads<kK>, 1)
   const std::int64_t chunk_index = blockIdx.x / static_cast<unsigned>(HV);
   const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(HV));
   const Chunk chunk = chunk_at(args.map, chunk_index);
-  if (chunk.length <= 0) return;
+  if (chunk.length <= 0 || (args.retry != nullptr && args.retry[tile] == 0)) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers

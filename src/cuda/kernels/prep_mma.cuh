@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   const std::int64_t tile = blockIdx.x;
   const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(HV));
   const Chunk chunk = chunk_at(args.map, blockIdx.x / static_cast<unsigned>(HV));
-  if (chunk.length <= 0) return;
+  if (chunk.length <= 0 || (args.retry != nullptr && args.retry[tile] == 0)) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   const int lane = tid % 32;

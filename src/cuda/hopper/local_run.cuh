@@ -1,0 +1,27 @@
+// Launches of the chunk-local backward. Included by one unit per kind of gate.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/hopper/local.cuh"
+#include "cuda/hopper/scan.h"
+#include "cuda/launch/check.cuh"
+
+namespace kda::cuda::hopper {
+
+template <bool kStandard>
+void run_local(const ChunkArgs& args, void* stream) {
+  const std::int64_t items = args.map.num_chunks * args.shape.HV;
+  if (items > 2147483647) {
+    throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
+                                             " chunks of heads, expected at most 2147483647");
+  }
+  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
+  auto* kernel =
+      args.dq_part != nullptr ? local_kernel<true, kStandard> : local_kernel<false, kStandard>;
+  launch("hopper local", kernel, std::min(items, sms), LocalLayout::kThreads,
+         LocalLayout::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
+}
+
+}  // namespace kda::cuda::hopper

@@ -1,0 +1,80 @@
+// Which form of the scan kernel a call takes, and its launches. Included by one unit per kind of
+// gate.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/hopper/scan.cuh"
+#include "cuda/hopper/scan.h"
+#include "cuda/hopper/tiling.h"
+#include "cuda/launch/check.cuh"
+
+namespace kda::cuda::hopper {
+
+// What a launch is for: forward, forward that keeps states, reverse scan.
+enum class Kind { kPlain, kStates, kReverse };
+template <Kind kKind, bool kStandard, int kK, int kValueGroups, int kPrepGroups, int kSlots,
+          int kUpdate, int kPrep>
+using Make = Config<kK, kValueGroups, kPrepGroups, kSlots, kUpdate, kPrep, 32,
+                    kKind == Kind::kStates, kKind == Kind::kReverse, kStandard>;
+
+// Warpgroups (update, prep), slots, registers (update, prep).
+template <Kind kKind, bool kStandard>
+struct Whole128 : Make<kKind, kStandard, 128, 2, 2, 10, 152, 72> {};
+template <bool kStandard>
+struct Whole128<Kind::kPlain, kStandard> : Make<Kind::kPlain, kStandard, 128, 2, 2, 12, 152, 72> {};
+template <bool kStandard>
+struct Whole128<Kind::kReverse, kStandard>
+    : Make<Kind::kReverse, kStandard, 128, 2, 2, 10, 160, 64> {};
+template <Kind kKind, bool kStandard>
+struct Half128 : Make<kKind, kStandard, 128, 1, 2, kKind == Kind::kPlain ? 13 : 12, 208, 120> {};
+template <Kind kKind, bool kStandard>
+struct Whole64 : Make<kKind, kStandard, 64, 1, 2, 16, 160, 120> {};
+
+template <typename C>
+void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
+  const std::int64_t items = heads * (args.shape.V / (64 * C::kValueGroups));
+  const std::int64_t most = 2147483647 - 2 * std::int64_t{num_sms};  // numbers of items: 32 bits
+  if (items > most) {
+    throw Error(ErrorCode::kUnsupported, "hopper scan: " + std::to_string(items) +
+                                             " heads of sequences, expected at most " +
+                                             std::to_string(most));
+  }
+  auto* kernel = scan_kernel<C, true>;  // select.cpp lets no call without the norm through
+  launch(C::kReverse ? "hopper reverse scan" : "hopper forward", kernel,
+         std::min<std::int64_t>(items, num_sms), C::kThreads, C::kSmemBytes, stream, args,
+         static_cast<int>(items));
+}
+
+// One pass over `heads` pieces: value heads of sequences or of segments.
+template <Kind kKind, bool kStandard>
+void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
+  if (args.shape.K == 64) {
+    run<Whole64<kKind, kStandard>>(args, heads, num_sms, stream);
+  } else if (whole_heads(heads, num_sms)) {
+    run<Whole128<kKind, kStandard>>(args, heads, num_sms, stream);
+  } else {
+    run<Half128<kKind, kStandard>>(args, heads, num_sms, stream);
+  }
+}
+
+template <Kind kKind, bool kStandard>
+void run_scan(const ChunkArgs& args, void* stream) {
+  const int num_sms = device_attribute(cudaDevAttrMultiProcessorCount);
+  const Segments& segments = args.segments;
+  const std::int64_t HV = args.shape.HV;
+  if (segments.most == 1) {
+    run_pass<kKind, kStandard>(args, args.shape.N * HV, num_sms, stream);
+    return;
+  }
+  ChunkArgs pass = args;
+  pass.segments.pass = 1;
+  const std::int64_t more = first_pass_pieces(segments.most) - 1;
+  run_pass<kKind, kStandard>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
+  launch_segments(args, stream);
+  pass.segments.pass = 2;
+  run_pass<kKind, kStandard>(pass, segments.cuts * (segments.most - 1) * HV, num_sms, stream);
+}
+
+}  // namespace kda::cuda::hopper
