@@ -9,7 +9,8 @@ extern const char* const kBuildType;
 extern const char* const kCompiler;
 extern const char* const kCxxFlags;
 extern const char* const kTorchVersion;
-extern const char* const kCudaBackend;  ///< on or off
+extern const char* const kTorchCuda;    ///< CUDA version of torch's wheel, or none
+extern const char* const kCudaBackend;  ///< off, or on with the architectures it has code for
 extern const char* const kSanitizers;
 extern const char* const kSourceFolder;
 extern const char* const kPython;

@@ -26,23 +26,23 @@ std::vector<std::string> choices_of(const std::string& name) {
   static const std::map<std::string, std::vector<std::string>> kWords = {
       {"--attnres", {"off", "block", "full"}}, {"--device", {"auto", "cpu", "cuda"}},
       {"--dtype", {"fp32", "bf16"}},           {"--optimizer", {"adamw", "muon"}},
-      {"--schedule", {"cosine", "wsd"}},
+      {"--schedule", {"cosine", "wsd"}},       {"--target-lang", {"en", "zh"}},
+      {"--translate", {"en", "zh"}},           {"--type", {"bpe", "unigram"}},
   };
   const auto found = kWords.find(name);
   return found == kWords.end() ? std::vector<std::string>{} : found->second;
 }
 
-/// The names that the help gives to values that are a number, a unit or a code.
+/// The names that the help gives to values that may be a file or a folder.
 bool is_path_type(const std::string& type) {
-  static const char* const kOthers[] = {"COUNT", "N",    "N,N",    "P",      "X",   "IDS",
-                                        "LANG",  "FORM", "POLICY", "PERIOD", "NAME"};
-  return std::find(std::begin(kOthers), std::end(kOthers), type) == std::end(kOthers);
+  static const char* const kPaths[] = {"TEXT", "FILE", "DIR", "PATH", "RUN", "MODEL", "SRC", "DST"};
+  return std::find(std::begin(kPaths), std::end(kPaths), type) != std::end(kPaths);
 }
 
 /// The first clause of a help text, cut at a word: menus of shells are narrow.
 std::string short_text(const std::string& text) {
   constexpr std::size_t kWidth = 70;
-  std::string first = text.substr(0, std::min(text.find(';'), text.find('\n')));
+  std::string first = text.substr(0, std::min(text.find_first_of(";\n"), text.find(" (")));
   if (first.size() <= kWidth) return first;
   return first.substr(0, first.rfind(' ', kWidth)) + " ...";
 }

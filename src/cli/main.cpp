@@ -7,7 +7,7 @@ namespace {
 std::string version_text() {
   using namespace kda::cli;
   return std::string("kda ") + kVersion + " (commit " + kCommit + ")\ntorch " + kTorchVersion +
-         ", " + kCompiler + ", " + kBuildType + ", flags: " + kCxxFlags +
+         " (CUDA " + kTorchCuda + "), " + kCompiler + ", " + kBuildType + ", flags: " + kCxxFlags +
          "\nCUDA backend: " + kCudaBackend + ", sanitizers: " + kSanitizers;
 }
 
