@@ -47,7 +47,7 @@ void set_hopper_enabled(bool enabled);
 
 /// Whether those kernels may cut long sequences of few heads (at least 4,096 tokens, at most 16
 /// value heads) into segments that run side by side: several times faster where a scan leaves most
-/// multiprocessors idle, slower where a call has four or more such sequences and so fills the GPU
+/// multiprocessors idle, slower where a call has three or more such sequences and so fills the GPU
 /// by itself. Exact up to rounding. How many segments depends on HV alone, so the bits of a
 /// sequence do not depend on how many others are in the call; they do depend on this switch. Off
 /// from the start. Workspace sizes depend on it.

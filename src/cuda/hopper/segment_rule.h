@@ -2,7 +2,7 @@
 //
 // The bits of a result depend on it, and those of a sequence must not depend on its neighbours: the
 // rule looks at the number of value heads and at the sequence's own length, at nothing else (not at
-// the batch, not at the GPU). It is made for one to three long sequences per call. With P segments
+// the batch, not at the GPU). It is made for one or two long sequences per call. With P segments
 // the first pass has 2 P - 3 pieces per head (the first segment, and of all others but the last
 // their end and their map), the second P - 1.
 #pragma once
