@@ -27,10 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "binding": {"kda", "binding", "dispatch", "core"},
     "io": {"kda", "io"},
     "text": {"kda", "io", "text"},
+    "view": {"kda", "core", "io", "view"},
     "model": {"kda", "binding", "io", "model"},
     "eval": {"kda", "io", "text", "model", "eval"},
     "train": {"kda", "binding", "io", "text", "model", "eval", "train"},
-    "cli": {"kda", "binding", "io", "text", "model", "eval", "train", "cli"},
+    "cli": {"kda", "binding", "io", "text", "model", "eval", "train", "view", "cli"},
 }
 # A backend may see only the table it fills, not the dispatcher's choices.
 ONLY_HEADER = {
@@ -38,6 +39,7 @@ ONLY_HEADER = {
     ("dispatch", "ref"): "ref/ref_backend.h",
     ("dispatch", "cpu"): "cpu/cpu_backend.h",
     ("binding", "dispatch"): "dispatch/backend_table.h",
+    ("view", "core"): "core/float16.h",
 }
 TORCH_LAYERS = {"binding", "model", "eval", "train", "cli"}
 TORCH_INCLUDE = re.compile(r"^(torch|ATen|c10|caffe2)/")

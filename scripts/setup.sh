@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(build-essential cmake ninja-build ccache git python3 python3-venv python3-dev
-          libhwy-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev libgtest-dev
-          libbenchmark-dev)
+          libhwy-dev libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libssl-dev libcpp-httplib-dev
+          pkg-config libgtest-dev libbenchmark-dev)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }

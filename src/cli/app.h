@@ -42,5 +42,6 @@ void add_overfit(CLI::App& app);
 void add_sft(CLI::App& app);
 void add_tokenizer(CLI::App& app);
 void add_train(CLI::App& app);
+void add_view(CLI::App& app);
 
 }  // namespace kda::cli

@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
   kda::cli::add_export_flores(app);
   kda::cli::add_generate(app);
   kda::cli::add_ckpt(app);
+  kda::cli::add_view(app);
   kda::cli::add_overfit(app);
   kda::cli::add_bench(app);
   kda::cli::add_doctor(app);
