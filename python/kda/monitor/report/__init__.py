@@ -1,0 +1,1 @@
+"""``kda report``: one HTML page about one or several runs, complete in itself."""
