@@ -52,8 +52,8 @@ struct Config {
   static constexpr int kSlotBytes = kValues + kValueGroups * kValuesHalf;
   static_assert(kSlotBytes % 1024 == 0);
 
-  // Small matrices of a slot as 2x2 cores of 128 bytes: (A - I) diag(beta) and N, in the reverse
-  // scan A^T and N^T; then the decay of the chunk and beta of its rows, f32.
+  // Small matrices of a slot as 2x2 cores of 128 bytes: A and N, in the reverse scan A^T and N^T;
+  // then the decay of the chunk and beta of its rows, f32.
   static constexpr int kA = 0;
   static constexpr int kN = 512;
   static constexpr int kDecay = 1024;

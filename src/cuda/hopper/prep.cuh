@@ -2,7 +2,7 @@
 //
 //   G = sum of log2 decays from the chunk's start (inclusive, f32)
 //   kt = k 2^G, qt = q 2^G (rows), kb = k 2^-G (columns), decay = 2^(G of the last row)
-//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1 (stored: see invert)
+//   N = qt kb^T (j <= i), Lo = beta_i kt kb^T (j < i), A = (I + Lo)^-1
 // A bounded gate loses at most 7.22 log2 per token, 115.4 per chunk, so 2^-G is finite and no
 // anchor is needed; kb also serves the state, which is multiplied by `decay` after the update.
 // Chunks of a standard gate that lose more: prep_exact.cuh.
@@ -197,8 +197,8 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
   }
 }
 
-// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as (A - I) diag(beta),
-// so that the update can keep the unit part in f32, or as A^T for the reverse scan; beta beside it.
+// A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as it is, or transposed
+// for the reverse scan; beta beside it.
 template <typename C>
 __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float beta, int lane) {
   const int j = lane % 16;
@@ -238,8 +238,7 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
   const std::uint32_t to = small + C::kA + (upper ? 0 : 256) + (j / 8) * 128 + (j % 8) * 2;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const float value = j % 8 == i && (j < 8) == upper ? 0.0F : (upper ? x[i] : x[i + 8]) * beta;
-    const __nv_bfloat16 rounded = __float2bfloat16_rn(value);
+    const __nv_bfloat16 rounded = __float2bfloat16_rn(upper ? x[i] : x[i + 8]);
     ptx::store_shared_half(to + i * 16, __bfloat16_as_ushort(rounded));
   }
 }

@@ -4,7 +4,7 @@
 // rounded to bf16 they are the A operand of the next products, so it never visits shared memory.
 // Per chunk (all transposed, n = tokens):
 //   Y = v - S kt,  O = S qt          one pass of products, B = [kt; qt]
-//   U = beta Y + Y ((A - I) diag(beta))^T, the first term unrounded
+//   U = (beta Y) A^T
 //   S = decay (S + U kb),  O += U N^T
 #pragma once
 
@@ -300,13 +300,12 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
         }
       }
       std::uint32_t token_frag[4];
-      pack_tokens(y, token_frag);
-      float u[8];
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        u[e] = (e % 2 == 0 ? beta[e / 4].x : beta[e / 4].y) * y[e];
+      for (int p = 0; p < 4; ++p)
+        token_frag[p] = pack_bf16(beta[p / 2].x * y[2 * p], beta[p / 2].y * y[2 * p + 1]);
+      float u[8];
       ptx::wgmma_fence();
-      ptx::wgmma_add16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
+      ptx::wgmma_set16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
 

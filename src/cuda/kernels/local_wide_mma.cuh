@@ -121,12 +121,12 @@ __global__ void __launch_bounds__(kWideThreads, 1)
         const float beta = s.beta[i0 + 8 * row];
         const std::uint32_t at = smem_address(s.v) + pair_at(row, t);
         const std::uint32_t v = ptx::load_shared_pair(at);
-        float* rest = &z[t][2 * row];
-        ptx::store_shared_pair(
-            at, round_pair(beta * (low_of(v) - rest[0]), beta * (high_of(v) - rest[1]), rest));
+        ptx::store_shared_pair(at, pack_bf16(beta * (low_of(v) - z[t][2 * row]),
+                                             beta * (high_of(v) - z[t][2 * row + 1])));
       }
     }
     __syncthreads();  // Z before its readers
+    clear(z);
 #pragma unroll 1
     for (int J = 0; J <= rb; ++J) {
       std::uint32_t a[4];

@@ -8,7 +8,6 @@
 //   forward:  Z^T = beta (v^T - S^T kt^T),  U^T = Z^T a^T,  o^T = S^T qt^T + U^T n^T,
 //             S^T = S^T decay + U^T kh
 //   reverse:  dU^T = D^T kh^T + do^T n,  X^T = dU^T a,  D^T = D^T decay + do^T qt - beta X^T kt
-// a has ones on its diagonal, so what rounding takes from Z and dU is added to U and X as it is.
 // (The products with a are not folded into kh and qt: with nearly equal keys A cancels, and folded
 // factors would carry that cancellation as rounding errors outside the span of the keys.)
 // Inputs: factors (bf16), v or do (bf16, f16), initial or final state gradient (f32).
@@ -539,13 +538,14 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
       const std::uint32_t va = value[t / 2][2 * (t % 2)];
       const std::uint32_t vb = value[t / 2][2 * (t % 2) + 1];
       z_frag[t / 2][2 * (t % 2)] =
-          round_pair(beta.x * (low_of(va) - z[t][0]), beta.y * (high_of(va) - z[t][1]), &z[t][0]);
+          pack_bf16(beta.x * (low_of(va) - z[t][0]), beta.y * (high_of(va) - z[t][1]));
       z_frag[t / 2][2 * (t % 2) + 1] =
-          round_pair(beta.x * (low_of(vb) - z[t][2]), beta.y * (high_of(vb) - z[t][3]), &z[t][2]);
+          pack_bf16(beta.x * (low_of(vb) - z[t][2]), beta.y * (high_of(vb) - z[t][3]));
     }
-    multiply_lower(z_frag, smem_address(stage.a), lane, z);
+    float u[8][4] = {};
+    multiply_lower(z_frag, smem_address(stage.a), lane, u);
     std::uint32_t u_frag[4][4];
-    pack_tokens(z, u_frag);
+    pack_tokens(u, u_frag);
     if constexpr (kOutput) {
       float o[8][4] = {};
       multiply_channels<kK>(frag, smem_address(stage.qt), lane, o);
@@ -612,15 +612,8 @@ __global__ void __launch_bounds__(32 * kWarps, 1)
     multiply_channels<kK>(frag, smem_address(stage.kh), lane, du);
     multiply_lower_transposed(value, smem_address(stage.n), lane, du);
     std::uint32_t du_frag[4][4];
-    float x[8][4];
-#pragma unroll
-    for (int t = 0; t < 8; ++t) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        du_frag[t / 2][2 * (t % 2) + half] =
-            round_pair(du[t][2 * half], du[t][2 * half + 1], &x[t][2 * half]);
-      }
-    }
+    pack_tokens(du, du_frag);
+    float x[8][4] = {};
     multiply_lower_transposed(du_frag, smem_address(stage.a), lane, x);
     store_token_rows({args.x.data, args.x.s0, args.x.s2, 0, 1, args.x.elem, V % 2 == 0},
                      c * args.x.s0 + hv * args.x.s1, kC, v_base, V, lane, x);

@@ -43,14 +43,6 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
 __device__ inline float low_of(std::uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ inline float high_of(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000U); }
 
-// A pair, rounded; what rounding takes from it goes to rest[0] and rest[1].
-__device__ inline std::uint32_t round_pair(float x, float y, float* rest) {
-  const std::uint32_t pair = pack_bf16(x, y);
-  rest[0] = x - low_of(pair);
-  rest[1] = y - high_of(pair);
-  return pair;
-}
-
 // A pair times two factors, rounded.
 __device__ inline std::uint32_t scale_pair(std::uint32_t pair, float x, float y) {
   return pack_bf16(low_of(pair) * x, high_of(pair) * y);
