@@ -83,6 +83,28 @@ format: setup ## rewrite C++ and Python to the project's format
 notes: ## the mathematics as a PDF: build/notes/notes.pdf (needs latexmk)
 	scripts/build_notes.sh build
 
+##@ Ship
+.PHONY: man
+man: program ## manual page build/release/kda.1 from the help texts
+	scripts/make_man.py $(KDA) >$(BUILD)/kda.1
+
+.PHONY: docs
+docs: program ## reference of the C++ and Python interfaces in build/docs (needs doxygen)
+	scripts/docs.sh
+
+.PHONY: wheel
+wheel: program ## wheel of the Python package in dist
+	$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation -w dist .
+
+.PHONY: tarball
+tarball: program ## program that runs from any folder, in dist
+	scripts/package_tarball.py $(BUILD) --out dist
+
+.PHONY: image
+image: ## container image kda:latest (docs/containers.md)
+	docker build -t kda:latest --build-arg KDA_COMMIT=$$(git rev-parse --short=12 HEAD) .
+
+##@ Other
 .PHONY: clean
 clean: ## remove build folders (keeps .venv, data, runs)
 	rm -rf build python/kda/lib
