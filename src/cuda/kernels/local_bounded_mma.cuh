@@ -115,9 +115,9 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
   constexpr int kGroups = kBoundedGroups<kD>;
   constexpr int kT = kD / 8 / kGroups;  // n-tiles per warp: 2 or 4
   const int HV = args.shape.HV;
-  const int tid = threadIdx.x;
+  int tid = threadIdx.x;  // these are forgotten between steps: addresses made of them fill the
   const int warp = tid / 32;
-  int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
+  int lane = tid % 32;  // registers
   const int rb = warp / kGroups;
   const int cq = warp % kGroups;
   const int r = lane / 4;
@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
 
     // 1. Z = beta (v - kt S), U = A Z.
     lane = ptx::forgotten(lane);
+    tid = ptx::forgotten(tid);
     first_pair = ptx::forgotten(first_pair);
     const float beta[2] = {s.beta[i0], s.beta[i0 + 8]};
     std::uint32_t v_pair[kT][2];
@@ -193,6 +194,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
 
     // 2. dN and P, one 16x16 block per warp; X.v for dbeta.
     lane = ptx::forgotten(lane);
+    tid = ptx::forgotten(tid);
     first_pair = ptx::forgotten(first_pair);
     {
       float sum[2] = {};
@@ -245,6 +247,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
 
     // 3. Products with S and D.
     lane = ptx::forgotten(lane);
+    tid = ptx::forgotten(tid);
     first_pair = ptx::forgotten(first_pair);
     float acc_q[kT][4];
     float acc_y[kT][4];
@@ -384,6 +387,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
       }
     }
     __syncthreads();  // factor tiles and block sums before their readers
+    tid = ptx::forgotten(tid);
     for (int e = tid; e < 5 * kD; e += kThreads) {
       const int J = e / kD;
       const int d = e % kD;
@@ -394,6 +398,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
 
     // 5. Sweeps. dG is summed from the rounded factors, as in local_mma.cuh.
     lane = ptx::forgotten(lane);
+    tid = ptx::forgotten(tid);
     first_pair = ptx::forgotten(first_pair);
 #pragma unroll
     for (int n = 0; n < kT; ++n) {  // what enters at the chunk's end
@@ -540,6 +545,7 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
     }
 
     // 6. Outputs; those of q and k do not wait for the gate's sums.
+    tid = ptx::forgotten(tid);
     const std::int64_t token0 = chunk.row * args.shape.T + chunk.begin;
 #pragma unroll
     for (int row = 0; row < 2; ++row) {

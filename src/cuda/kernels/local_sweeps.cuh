@@ -140,13 +140,13 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
   int lane = ptx::forgotten(tid % 32);
   const int rb = warp / kGroups;
   const int cq = warp % kGroups;
-  const int r = lane / 4;
-  const int c = lane % 4;
+  int r = lane / 4;
+  int c = lane % 4;
   const int row0 = 16 * rb;
-  const int i0 = row0 + r;
-  const int col = 8 * kTilesK * cq;                // the warp's first channel in tiles
-  const int d0 = col + 2 * c;                      // the thread's
-  const int first = kWide ? slice * kK + d0 : d0;  // the same in tensors
+  int i0 = row0 + r;
+  const int col = 8 * kTilesK * cq;          // the warp's first channel in tiles
+  int d0 = col + 2 * c;                      // the thread's
+  int first = kWide ? slice * kK + d0 : d0;  // the same in tensors
   std::uint32_t first_pair = pair_address<kK>(0, i0, d0);
   const auto pair_at = [&first_pair](int row, int n) {
     return (first_pair ^ static_cast<std::uint32_t>(16 * n)) +
@@ -318,6 +318,11 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
 
   lane = ptx::forgotten(lane);
   first_pair = ptx::forgotten(first_pair);
+  first = ptx::forgotten(first);
+  d0 = ptx::forgotten(d0);
+  r = lane / 4;
+  c = lane % 4;
+  i0 = row0 + r;
   // What enters at the chunk's end: sum_i k_i 2^(end - G_i) (U D^T)_i, this block's share. What the
   // chunk's last row gives to it, it takes back in dG, before anything else may use it: left out of
   // both, as the difference of sums e^20 times larger than itself would have no digits left.
@@ -374,6 +379,11 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
     }
     lane = ptx::forgotten(lane);
     first_pair = ptx::forgotten(first_pair);
+    first = ptx::forgotten(first);
+    d0 = ptx::forgotten(d0);
+    r = lane / 4;
+    c = lane % 4;
+    i0 = row0 + r;
     // Diagonal blocks: first what goes to q, then to the rows and last to the columns of k, so that
     // few fragments are needed at a time.
 #pragma unroll
@@ -506,6 +516,8 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
   __syncthreads();  // block sums and row sums before step 6
 
   // 6. Outputs.
+  first = ptx::forgotten(first);
+  d0 = ptx::forgotten(d0);
   const std::int64_t token0 = chunk.row * args.shape.T + chunk.begin;
   std::int64_t dq_at[2];
   std::int64_t dk_at[2];
