@@ -3,8 +3,8 @@
 // Inputs are raw (gate, norm and sigmoid inside), bf16, f32 initial state in and final state out,
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
-// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard]
-// [portable|segments|hopper: standard gates on Hopper].
+// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable|whole]
+// portable: without the kernels for Hopper; whole: without segments there.
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1).
 #include <cuda_runtime_api.h>
@@ -338,8 +338,7 @@ int main(int argc, char** argv) {
     const std::string gate = argc > 2 ? argv[2] : "strong";
     const std::string kernels = argc > 3 ? argv[3] : "";
     if (kernels == "portable") kda::cuda::set_hopper_enabled(false);
-    if (kernels == "segments") kda::cuda::set_hopper_segments(true);
-    if (kernels == "hopper") kda::cuda::set_hopper_standard_gate(true);
+    if (kernels == "whole") kda::cuda::set_hopper_segments(false);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {

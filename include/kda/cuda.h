@@ -49,12 +49,13 @@ void set_hopper_enabled(bool enabled);
 /// value heads) into segments that run side by side: several times faster where a scan leaves most
 /// multiprocessors idle, slower where a call has three or more such sequences and so fills the GPU
 /// by itself. Exact up to rounding. How many segments depends on HV alone, so the bits of a
-/// sequence do not depend on how many others are in the call; they do depend on this switch. Off
-/// from the start. Workspace sizes depend on it.
+/// sequence do not depend on how many others are in the call; they do depend on this switch. On
+/// from the start: who has many long rows of few heads is faster without. Workspace sizes depend on
+/// it.
 void set_hopper_segments(bool enabled);
 
-/// Whether those kernels take calls with a standard gate (raw, without a lower bound). Off from the
-/// start. Workspace sizes depend on it.
+/// Whether those kernels take calls with a standard gate (raw, without a lower bound), on from the
+/// start; to compare them with the portable ones. Workspace sizes depend on it.
 void set_hopper_standard_gate(bool enabled);
 
 }  // namespace kda::cuda

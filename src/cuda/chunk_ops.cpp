@@ -74,10 +74,7 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
   if (fused) {
     hopper::launch_reverse(args, stream);
     hopper::launch_local(args, stream);
-    if (args.retry != nullptr) {
-      launch_prep_mma(args, stream);
-      launch_local_mma(args, stream);
-    }
+    if (args.retry != nullptr) launch_retries(args, stream);
   } else if (path_of(problem) == Path::kMma) {
     if (!kept) launch_prep_mma(args, stream);
     if (!params.h_kv.defined()) launch_scan_fwd_mma(args, /*output=*/false, stream);
@@ -97,8 +94,7 @@ void chunk_backward(const ChunkBackwardParams& params, const core::Problem& prob
     launch_local_simt(args, stream);
     launch_value_bwd(args, stream);
   }
-  if (args.dq_part != nullptr) launch_fold(args, stream);
-  launch_sum_parameters(args, stream);
+  launch_finish(args, stream);
 }
 
 }  // namespace kda::cuda

@@ -22,14 +22,6 @@ Case standard(const std::string& name) {
 
 class HopperStandard : public HopperFixture {
  protected:
-  void SetUp() override {
-    HopperFixture::SetUp();
-    cuda::set_hopper_standard_gate(true);
-  }
-  void TearDown() override {
-    cuda::set_hopper_standard_gate(false);
-    cuda::set_hopper_segments(false);
-  }
   void expect_right(const Case& c, const CaseData& data) {
     ASSERT_EQ(path_of(c, DType::kBF16), kFused);
     const Outputs expected = oracle(c, data);
@@ -127,7 +119,6 @@ TEST_F(HopperStandard, Resets_AreRight) {
 }
 
 TEST_F(HopperStandard, Segments_MatchTheDoubleRecurrence) {
-  cuda::set_hopper_segments(true);
   for (const Decays decays : {Decays::kMild, Decays::kZero, Decays::kBound}) {
     Case c = standard("segments");
     c.T = 4200;

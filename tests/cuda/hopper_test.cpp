@@ -47,8 +47,6 @@ TEST(HopperPath, NamesTheKernelsAndTheReason) {
   c.K = c.V = 96;
   refused(c, DType::kBF16, "K = V = 64 or 128");
   c = served("varied");
-  c.gate = GateInput::kStandard;
-  refused(c, DType::kBF16, "lower bound");
   c.gate = GateInput::kReady;
   refused(c, DType::kBF16, "raw gate");
   c = served("varied");
@@ -84,6 +82,19 @@ TEST(HopperPath, SwitchedOff_SaysSo) {
   const std::string path = path_of(served("served"), DType::kBF16);
   cuda::set_hopper_enabled(true);
   EXPECT_NE(path.find("switched off for this process"), std::string::npos) << path;
+}
+
+TEST(HopperPath, StandardGatesSwitchedOff_SaysSo) {
+  std::string reason;
+  if (!have_gpu(&reason)) GTEST_SKIP() << reason;
+  Case c = served("standard");
+  c.gate = GateInput::kStandard;
+  const std::string served_path = path_of(c, DType::kBF16);
+  if (served_path != kFused) GTEST_SKIP() << served_path;
+  cuda::set_hopper_standard_gate(false);
+  const std::string path = path_of(c, DType::kBF16);
+  cuda::set_hopper_standard_gate(true);
+  EXPECT_NE(path.find("standard gates are switched off"), std::string::npos) << path;
 }
 
 std::vector<Case> cases() {

@@ -131,7 +131,7 @@ TEST_F(SmallStage, Fold) {
     args.dq_part = args.dk_part = static_cast<float*>(dq_part.view().data);
     args.dq = cuda::to_tensor(dq.view());
     args.dk = cuda::to_tensor(dk.view());
-    cuda::launch_fold(args, backend_.memory->stream());
+    cuda::launch_finish(args, backend_.memory->stream());
     std::vector<double> want;
     for (std::int64_t t = 0; t < kT; ++t) {
       for (std::int64_t h = 0; h < kH; ++h) {

@@ -23,7 +23,7 @@ bool retries_chunks(const ChunkBackwardParams& params);
 // the device knows their lengths.
 std::int64_t cut_sequences(const core::Problem& problem);
 
-// Process-wide switch, on from the start: tests and benchmarks compare the two paths.
+// Process-wide switches, on from the start: tests and benchmarks compare the paths.
 void set_enabled(bool enabled);
 void set_segments(bool enabled);
 void set_standard_gate(bool enabled);

@@ -13,8 +13,8 @@ namespace kda::cuda::hopper {
 namespace {
 
 std::atomic<bool> g_enabled{true};
-std::atomic<bool> g_segments{false};
-std::atomic<bool> g_standard_gate{false};
+std::atomic<bool> g_segments{true};
+std::atomic<bool> g_standard_gate{true};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
@@ -40,7 +40,8 @@ std::string common_reason(const OperatorInputs& in, const core::Problem& problem
   }
   if (!problem.raw_gate) return "it needs a raw gate";
   const std::optional<double>& bound = in.gate.lower_bound_ln;
-  if (!bound.has_value() && !g_standard_gate.load()) return "it needs a gate with a lower bound";
+  if (!bound.has_value() && !g_standard_gate.load())
+    return "standard gates are switched off for this process";
   if (bound.has_value() && *bound < kLowestBound) return "it needs a lower bound of at least -5";
   if (!in.qk_l2norm) return "it needs qk_l2norm: keys of any length could overflow 2^115";
   return {};

@@ -45,10 +45,9 @@ __global__ void __launch_bounds__(256) value_bwd_kernel(const __grid_constant__ 
 }
 
 // One warp per (token, query/key head): dx = sum over G, then rstd (dy - (dy.y) y).
-__global__ void __launch_bounds__(256) fold_kernel(const __grid_constant__ ChunkArgs args) {
+__device__ inline void fold_row(const ChunkArgs& args, std::int64_t warp) {
   const Shape& sh = args.shape;
   const int lane = threadIdx.x % 32;
-  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (warp >= sh.B * sh.T * sh.H) return;
   const int h = static_cast<int>(warp % sh.H);
   const std::int64_t token = warp / sh.H;
@@ -158,17 +157,21 @@ __global__ void __launch_bounds__(256)
   sum_scalars(part, out, num_blocks, HV, parts, exists, static_cast<int>(blockIdx.x));
 }
 
-// d dt_bias, with the first `bias_blocks` blocks, and d a_log with the others: one per value head.
+// What is left of a backward: d dt_bias, with the first `bias_blocks` blocks; d a_log with the next
+// `scalar_blocks`, one per value head; with the others dq and dk of grouped heads, 32 rows each.
 __global__ void __launch_bounds__(1024)
-    sum_parameters_kernel(const __grid_constant__ ChunkArgs args, int bias_blocks) {
+    finish_kernel(const __grid_constant__ ChunkArgs args, int bias_blocks, int scalar_blocks) {
   const int block = static_cast<int>(blockIdx.x);
   const std::int64_t chunks = args.map.num_chunks;
   if (block < bias_blocks) {
     sum_blocks(args.dbias_part, args.d_dt_bias, chunks, args.shape.HV, args.shape.K,
                args.map.chunk_seq, block);
-  } else {
+  } else if (block < bias_blocks + scalar_blocks) {
     sum_scalars(args.da_log_part, args.da_log, chunks, args.shape.HV, args.a_parts,
                 args.map.chunk_seq, block - bias_blocks);
+  } else {
+    fold_row(args, static_cast<std::int64_t>(block - bias_blocks - scalar_blocks) * 32 +
+                       threadIdx.x / 32);
   }
 }
 

@@ -17,14 +17,13 @@
 #include <type_traits>
 
 #include "cuda/kernels/local_sweeps.cuh"
+#include "cuda/tile/retry.cuh"
 
 namespace kda::cuda {
 
 template <int kK, int kV, bool kPlain>
-__global__ void __launch_bounds__(kLocalThreads<kK>, 1)
-    local_mma_kernel(const __grid_constant__ ChunkArgs args) {
-  extern __shared__ __align__(1024) char raw_smem[];
-  auto& s = *reinterpret_cast<LocalSmem<kK, kV>*>(raw_smem);
+__device__ __forceinline__ void local_mma_tile(const ChunkArgs& args, std::int64_t tile,
+                                               LocalSmem<kK, kV>& s) {
   constexpr int kThreads = kLocalThreads<kK>;
   constexpr int kGroups = kLocalGroups<kK>;
   static_assert(kGroups == kLocalGroups<kV>);
@@ -33,11 +32,10 @@ __global__ void __launch_bounds__(kLocalThreads<kK>, 1)
   const int HV = args.shape.HV;
   const int K = args.shape.K;
   const int V = args.shape.V;
-  const std::int64_t tile = blockIdx.x;
-  const std::int64_t chunk_index = blockIdx.x / static_cast<unsigned>(HV);
-  const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(HV));
+  const std::int64_t chunk_index = static_cast<unsigned>(tile) / static_cast<unsigned>(HV);
+  const int hv = static_cast<int>(static_cast<unsigned>(tile) % static_cast<unsigned>(HV));
   const Chunk chunk = chunk_at(args.map, chunk_index);
-  if (chunk.length <= 0 || (args.retry != nullptr && args.retry[tile] == 0)) return;
+  if (chunk.length <= 0) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   int lane = tid % 32;  // forgotten between steps: addresses made of it fill the registers
@@ -198,6 +196,23 @@ __global__ void __launch_bounds__(kLocalThreads<kK>, 1)
     if (tid % 4 == 0) s.sd[d] = sum;
   }
   local_sweeps<kK, kV, kPlain, false>(args, chunk, tile, hv, 0, s, acc_q, acc_y, acc_c);
+}
+
+template <int kK, int kV, bool kPlain>
+__global__ void __launch_bounds__(kLocalThreads<kK>, 1)
+    local_mma_kernel(const __grid_constant__ ChunkArgs args) {
+  extern __shared__ __align__(1024) char raw_smem[];
+  local_mma_tile<kK, kV, kPlain>(args, blockIdx.x, *reinterpret_cast<LocalSmem<kK, kV>*>(raw_smem));
+}
+
+// The same for the chunks of args.retry; any grid.
+template <int kK, int kV>
+__global__ void __launch_bounds__(kLocalThreads<kK>, 1)
+    local_retry_kernel(const __grid_constant__ ChunkArgs args) {
+  extern __shared__ __align__(1024) char raw_smem[];
+  auto& s = *reinterpret_cast<LocalSmem<kK, kV>*>(raw_smem);
+  for_each_retry<kLocalThreads<kK>>(
+      args, [&](std::int64_t tile) { local_mma_tile<kK, kV, true>(args, tile, s); });
 }
 
 }  // namespace kda::cuda

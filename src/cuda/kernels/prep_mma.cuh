@@ -28,6 +28,7 @@
 #include "cuda/ptx/shared.cuh"
 #include "cuda/tile/chunk.cuh"
 #include "cuda/tile/fast_gate.cuh"
+#include "cuda/tile/retry.cuh"
 #include "cuda/tile/rows.cuh"
 
 namespace kda::cuda {
@@ -177,18 +178,15 @@ __device__ inline void add_block(const uint4& row, const uint4& row8, const uint
 }
 
 template <int kK, bool kPlain>
-__global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
-    prep_mma_kernel(const __grid_constant__ ChunkArgs args) {
-  extern __shared__ __align__(1024) char raw_smem[];
-  auto& own = *reinterpret_cast<PrepTile<kK, kPlain>*>(raw_smem);
+__device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_t tile,
+                                              PrepTile<kK, kPlain>& own) {
   PrepSmem& s = own.shared;
   constexpr int kM = kK / 32;
   const int HV = args.shape.HV;
   const int K = args.shape.K;
-  const std::int64_t tile = blockIdx.x;
-  const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(HV));
-  const Chunk chunk = chunk_at(args.map, blockIdx.x / static_cast<unsigned>(HV));
-  if (chunk.length <= 0 || (args.retry != nullptr && args.retry[tile] == 0)) return;
+  const int hv = static_cast<int>(static_cast<unsigned>(tile) % static_cast<unsigned>(HV));
+  const Chunk chunk = chunk_at(args.map, static_cast<unsigned>(tile) / static_cast<unsigned>(HV));
+  if (chunk.length <= 0) return;
   const int tid = threadIdx.x;
   const int warp = tid / 32;
   const int lane = tid % 32;
@@ -566,6 +564,23 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   for (int e = tid; e < kC * kC / 8; e += kPrepThreads) {
     a_out[e] = ptx::load_shared(a_tile + swizzled<kC>(e / 8, e % 8));
   }
+}
+
+template <int kK, bool kPlain>
+__global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
+    prep_mma_kernel(const __grid_constant__ ChunkArgs args) {
+  extern __shared__ __align__(1024) char raw_smem[];
+  prep_mma_tile<kK, kPlain>(args, blockIdx.x, *reinterpret_cast<PrepTile<kK, kPlain>*>(raw_smem));
+}
+
+// The same for the chunks of args.retry; any grid.
+template <int kK>
+__global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
+    prep_retry_kernel(const __grid_constant__ ChunkArgs args) {
+  extern __shared__ __align__(1024) char raw_smem[];
+  auto& own = *reinterpret_cast<PrepTile<kK, true>*>(raw_smem);
+  for_each_retry<kPrepThreads>(
+      args, [&](std::int64_t tile) { prep_mma_tile<kK, true>(args, tile, own); });
 }
 
 }  // namespace kda::cuda

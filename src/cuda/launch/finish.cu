@@ -8,11 +8,6 @@ void launch_value_bwd(const ChunkArgs& args, void* stream) {
   launch("value_bwd", value_bwd_kernel, args.map.num_chunks * args.shape.HV, 256, 0, stream, args);
 }
 
-void launch_fold(const ChunkArgs& args, void* stream) {
-  const std::int64_t rows = args.shape.B * args.shape.T * args.shape.H;
-  launch("fold", fold_kernel, (rows + 7) / 8, 256, 0, stream, args);
-}
-
 void launch_sum_blocks(const float* part, float* out, std::int64_t blocks, int HV, int K,
                        const std::int32_t* exists, void* stream) {
   launch("sum_blocks", sum_blocks_kernel, static_cast<std::int64_t>(HV) * ((K + 31) / 32), 1024, 0,
@@ -25,12 +20,13 @@ void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int 
          exists);
 }
 
-void launch_sum_parameters(const ChunkArgs& args, void* stream) {
-  const int bias_blocks =
-      args.d_dt_bias == nullptr ? 0 : args.shape.HV * ((args.shape.K + 31) / 32);
-  const int scalars = args.da_log == nullptr ? 0 : args.shape.HV;
-  launch("sum_parameters", sum_parameters_kernel, std::int64_t{bias_blocks} + scalars, 1024, 0,
-         stream, args, bias_blocks);
+void launch_finish(const ChunkArgs& args, void* stream) {
+  const Shape& shape = args.shape;
+  const int bias_blocks = args.d_dt_bias == nullptr ? 0 : shape.HV * ((shape.K + 31) / 32);
+  const int scalar_blocks = args.da_log == nullptr ? 0 : shape.HV;
+  const std::int64_t rows = args.dq_part == nullptr ? 0 : shape.B * shape.T * shape.H;
+  launch("finish", finish_kernel, bias_blocks + scalar_blocks + (rows + 31) / 32, 1024, 0, stream,
+         args, bias_blocks, scalar_blocks);
 }
 
 }  // namespace kda::cuda

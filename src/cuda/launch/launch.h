@@ -40,13 +40,14 @@ void launch_scan_fwd_mma(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_mma(const ChunkArgs& args, void* stream);
 void launch_local_mma(const ChunkArgs& args, void* stream);
 void launch_local_wide_mma(const ChunkArgs& args, void* stream);
+// Prep and local stage of the chunks of args.retry; K = V = 128, bf16 in 16-byte rows.
+void launch_retries(const ChunkArgs& args, void* stream);
 
 // dv and dbeta; dq and dk folded over value heads; sums of parameter gradients.
 void launch_value_bwd(const ChunkArgs& args, void* stream);
-void launch_fold(const ChunkArgs& args, void* stream);
+void launch_finish(const ChunkArgs& args, void* stream);
 void launch_sum_blocks(const float* part, float* out, std::int64_t blocks, int HV, int K,
                        const std::int32_t* exists, void* stream);
-void launch_sum_parameters(const ChunkArgs& args, void* stream);
 void launch_sum_scalars(const float* part, float* out, std::int64_t blocks, int HV, int parts,
                         const std::int32_t* exists, void* stream);
 
