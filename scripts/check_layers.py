@@ -29,9 +29,10 @@ ALLOWED: dict[str, set[str]] = {
     "text": {"kda", "io", "text"},
     "view": {"kda", "core", "io", "view"},
     "model": {"kda", "binding", "io", "model"},
+    "inspect": {"kda", "io", "model", "inspect"},
     "eval": {"kda", "io", "text", "model", "eval"},
     "train": {"kda", "binding", "io", "text", "model", "eval", "train"},
-    "cli": {"kda", "binding", "io", "text", "model", "eval", "train", "view", "cli"},
+    "cli": {"kda", "binding", "io", "text", "model", "inspect", "eval", "train", "view", "cli"},
 }
 # A backend may see only the table it fills, not the dispatcher's choices.
 ONLY_HEADER = {
@@ -41,7 +42,7 @@ ONLY_HEADER = {
     ("binding", "dispatch"): "dispatch/backend_table.h",
     ("view", "core"): "core/float16.h",
 }
-TORCH_LAYERS = {"binding", "model", "eval", "train", "cli"}
+TORCH_LAYERS = {"binding", "model", "inspect", "eval", "train", "cli"}
 TORCH_INCLUDE = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CUDA_INCLUDE = re.compile(r"^(cuda|cuda_\w+|cublas\w*|cooperative_groups|mma|nv\w*)(\.h|/.*)$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
