@@ -3,10 +3,10 @@
 // Inputs are raw (gate, norm and sigmoid inside), bf16, f32 initial state in and final state out,
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
-// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard] [portable|whole]
-// portable: without the kernels for Hopper; whole: without segments there.
+// the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard|init]
+// [portable|whole]. portable: without the kernels for Hopper; whole: without segments there.
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
-// N(-4,1).
+// N(-4,1); init: no lower bound, x ~ N(0,1), parameters as a fresh layer has them.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -109,6 +109,15 @@ class Pool {
     check(cudaMemcpy(data, block.data(), block.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
     return data;
   }
+  void* uniform_f32(std::int64_t count, float low, float high) {
+    std::vector<float> block(static_cast<std::size_t>(count));
+    std::uniform_real_distribution<float> uniform(low, high);
+    for (float& x : block)
+      x = uniform(random_);
+    void* data = take(block.size() * 4);
+    check(cudaMemcpy(data, block.data(), block.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
+    return data;
+  }
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -181,9 +190,15 @@ void run_chunk(const Shape& shape, const std::string& gate, cudaStream_t stream)
                   DType::kBF16, {B, T, shape.HV, D});
   in.beta_logit =
       view(pool.random_bf16(B * T * shape.HV, 0.0F, 1.0F), DType::kBF16, {B, T, shape.HV});
-  in.gate.a_log = view(pool.random_f32(shape.HV, 0.1F), DType::kF32, {shape.HV});
-  in.gate.dt_bias = view(pool.random_f32(shape.HV * D, 0.1F), DType::kF32, {shape.HV, D});
-  if (gate != "standard") in.gate.lower_bound_ln = -5.0;
+  // A fresh layer: e^A from 1 to 16, softplus(dt_bias) from .001 to .1.
+  const bool init = gate == "init";
+  in.gate.a_log = view(
+      init ? pool.uniform_f32(shape.HV, 0.0F, std::log(16.0F)) : pool.random_f32(shape.HV, 0.1F),
+      DType::kF32, {shape.HV});
+  in.gate.dt_bias = view(
+      init ? pool.uniform_f32(shape.HV * D, -6.9F, -2.25F) : pool.random_f32(shape.HV * D, 0.1F),
+      DType::kF32, {shape.HV, D});
+  if (gate != "standard" && !init) in.gate.lower_bound_ln = -5.0;
   in.qk_l2norm = true;
   in.initial_state_kv = view(pool.random_f32(states, 0.1F), DType::kF32, {N, shape.HV, D, D});
   if (!shape.cu.empty()) {
