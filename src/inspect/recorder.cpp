@@ -325,7 +325,8 @@ void Recorder::end_operation(const std::vector<at::Tensor>& outputs) {
       gradient_nodes_.emplace(tensor.grad_fn().get(), index);
     }
   }
-  if (!new_result) {  // a number was read, or a conversion had nothing to do
+  // A number was read, or a conversion had nothing to do.
+  if (!new_result && node.kind != NodeKind::kGradient) {
     graph_.nodes.pop_back();
     return;
   }
