@@ -37,11 +37,13 @@ void add_data(CLI::App& app);
 void add_doctor(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_export_flores(CLI::App& app);
+void add_extract(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_monitor(CLI::App& app);
 void add_overfit(CLI::App& app);
 void add_sft(CLI::App& app);
 void add_tokenizer(CLI::App& app);
+void add_trace(CLI::App& app);
 void add_train(CLI::App& app);
 void add_view(CLI::App& app);
 

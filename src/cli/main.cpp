@@ -37,6 +37,8 @@ int main(int argc, char** argv) {
   kda::cli::add_eval(app);
   kda::cli::add_export_flores(app);
   kda::cli::add_generate(app);
+  kda::cli::add_trace(app);
+  kda::cli::add_extract(app);
   kda::cli::add_ckpt(app);
   kda::cli::add_view(app);
   kda::cli::add_monitor(app);
