@@ -3,7 +3,10 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "support/record.h"
 
 namespace kda::test {
 
@@ -29,6 +32,7 @@ void check_gradients(
   torch::autograd::backward({loss()}, {});
   const c10::NoGradGuard no_grad;
   constexpr double kStep = 1e-6;
+  double worst = 0.0;
   for (std::size_t n = 0; n < inputs.size(); ++n) {
     ASSERT_TRUE(inputs[n].grad().defined()) << "input " << n << " got no gradient";
     const at::Tensor gradient = inputs[n].grad().contiguous();
@@ -42,11 +46,13 @@ void check_gradients(
       values[i] = saved;
       const double numeric = (above - below) / (2 * kStep);
       const double analytic = gradient.const_data_ptr<double>()[i];
+      worst = std::max(worst, std::abs(analytic - numeric) / std::max(1.0, std::abs(numeric)));
       ASSERT_LE(std::abs(analytic - numeric), tolerance * std::max(1.0, std::abs(numeric)))
           << "input " << n << ", element " << i << ": analytic " << analytic << ", numeric "
           << numeric;
     }
   }
+  record_difference(worst);
 }
 
 }  // namespace kda::test

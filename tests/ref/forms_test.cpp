@@ -8,6 +8,7 @@
 #include "core/problem.h"
 #include "ref/chunk.h"
 #include "support/oracle.h"
+#include "support/record.h"
 #include "support/run.h"
 
 namespace kda::test {
@@ -44,6 +45,7 @@ void expect_same(const Case& c, int C, const Outputs& expected, const Outputs& g
       const double difference = std::abs(tensor.data[i] - given.at(quantity).data[i]);
       worst = std::isfinite(difference) ? std::max(worst, difference) : INFINITY;
     }
+    record_difference(worst / largest);
     EXPECT_LE(worst, 1e-12 * largest) << c.name << " C=" << C << " " << name_of(quantity);
   }
 }

@@ -5,8 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "support/record.h"
+
 namespace kda::ref {
 namespace {
+
+using test::record_difference;
 
 TEST(Gate, Extremes_AreFinite) {
   for (float x : {-1e30F, -1000.0F, -100.0F, 0.0F, 100.0F, 1000.0F, 1e30F}) {
@@ -49,6 +53,8 @@ TEST(Gate, Slopes_MatchCentralDifferences) {
         const double dx = (value(a_log, x + eps) - value(a_log, x - eps)) / (2 * eps);
         const double da = (value(a_log + eps, x) - value(a_log - eps, x)) / (2 * eps);
         gate.exp_a = std::exp(a_log);
+        record_difference(std::abs(gate.slopes(x).dx - dx));
+        record_difference(std::abs(gate.slopes(x).da_log - da));
         EXPECT_NEAR(gate.slopes(x).dx, dx, 1e-9) << "safe " << safe << " a " << a_log << " x " << x;
         EXPECT_NEAR(gate.slopes(x).da_log, da, 2e-8)
             << "safe " << safe << " a " << a_log << " x " << x;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "support/natural_scale.h"
+#include "support/record.h"
 
 namespace kda::test {
 namespace {
@@ -178,6 +179,7 @@ void expect_close(const Comparison& comparison, const HostTensor& expected,
   }
   if (largest(expected) > 0.0)
     row.max = std::max(row.max, e.max / std::max(largest(expected), comparison.natural_scale));
+  record_difference(e.max / std::max({1.0, largest(expected), comparison.natural_scale}));
   if (ratio >= row.ratio) {
     row.ratio = ratio;
     row.ratio_case = comparison.case_name;

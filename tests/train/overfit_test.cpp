@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <string>
 
 #include "kda/error.h"
 #include "train/fixture.h"
@@ -19,6 +20,7 @@ TEST(Overfit, TwoSentencesAreLearnedAndReproduced) {
   std::vector<double> losses;
   const OverfitResult result =
       overfit(options, [&](const OverfitStep& step) { losses.push_back(step.loss); });
+  RecordProperty("loss", std::to_string(result.last_loss));
   EXPECT_TRUE(result.reached) << result.last_loss;
   EXPECT_NEAR(result.first_loss, std::log(258.0), 0.5);
   EXPECT_EQ(static_cast<std::int64_t>(losses.size()), result.steps);
