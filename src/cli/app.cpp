@@ -13,6 +13,7 @@
 #include "cli/help_formatter.h"
 #include "io/config_reader.h"
 #include "kda/error.h"
+#include "train/options.h"
 #include "train/signals.h"
 
 namespace kda::cli {
@@ -87,7 +88,13 @@ std::string unknown_argument(const CLI::App& app) {
       known.push_back(sub->get_name());
     }
   }
-  const std::string guess = nearest(word, known);
+  std::string guess = nearest(word, known);
+  if (guess.empty() && is_flag && (verb == "train" || verb == "sft")) {
+    std::string key = word.substr(std::min(word.find_first_not_of('-'), word.size()));
+    std::replace(key.begin(), key.end(), '-', '_');
+    guess = train::nearest_key(key, verb == "sft" ? train::Task::kSft : train::Task::kPretrain);
+    if (!guess.empty()) guess = train::flag_of(guess);
+  }
   std::string text = is_flag         ? "unknown option " + word
                      : known.empty() ? "unexpected argument '" + word + "'"
                                      : "unknown command '" + word + "'";

@@ -15,6 +15,7 @@
 #include "io/json.h"
 #include "kda/error.h"
 #include "model/weights.h"
+#include "train/device.h"
 
 namespace kda::cli {
 namespace {
@@ -65,6 +66,7 @@ Position position_of(const at::Tensor& row, std::int64_t top) {
 }
 
 int run_logits(const LogitsCommand& command) {
+  train::check_backend(command.backend, {});
   binding::set_num_threads(command.threads);
   const std::vector<std::int64_t> ids = parse_ids(command.ids);
   model::ModelOptions how;

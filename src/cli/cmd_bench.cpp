@@ -15,6 +15,7 @@
 #include "model/causal_lm.h"
 #include "model/generate.h"
 #include "train/adamw.h"
+#include "train/device.h"
 #include "train/evaluate.h"
 #include "train/signals.h"
 #include "train/units.h"
@@ -79,6 +80,7 @@ void print_row(const std::string& work, const std::string& shape, const std::str
 void bench_operator(const BenchCommand& command) {
   const OperatorCase::Shape shapes[] = {{1, 2048, 8, 64, 64}, {4, 512, 16, 64, 64}};
   const OperatorCase::Shape decode_shape{64, 1, 8, 64, 64};
+  train::check_backend(command.backend, {});
   const Backend backend = backend_from_name(command.backend);
   std::printf("operator, fp32, backend %s\n", command.backend.c_str());
   print_row("work", "shape", "threads", "median ms", "best ms", "tok/s");

@@ -173,10 +173,10 @@ int run_inspect(const std::string& name, bool tensors) {
   if (fs::exists(checkpoint.path / "trainer.json")) {
     const train::TrainerFile file = train::read_trainer_file(checkpoint.path);
     const train::TrainerState& s = file.state;
-    std::printf("run         step %lld, %s tokens read, epoch %llu, loss %.4f (smoothed)",
-                static_cast<long long>(s.step),
-                train::short_count(static_cast<double>(s.tokens)).c_str(),
-                static_cast<unsigned long long>(s.cursor.epoch), s.loss_stats.ema());
+    std::printf(
+        "run         step %lld, %s tokens read, in pass %llu over the data, loss %.4f (smoothed)",
+        static_cast<long long>(s.step), train::short_count(static_cast<double>(s.tokens)).c_str(),
+        static_cast<unsigned long long>(s.cursor.epoch + 1), s.loss_stats.ema());
     if (s.window.micro > 0)
       std::printf(", inside a step: %lld micro-batches done",
                   static_cast<long long>(s.window.micro));

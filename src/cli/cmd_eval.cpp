@@ -35,7 +35,7 @@ int run_ppl(const PplCommand& command) {
   const train::SignalScope signals;
   const LoadedModel loaded = load_for_use(command.load, "eval ppl");
   const fs::path text = command.text;
-  train::DataFiles files = train::find_data(text);
+  train::DataFiles files = train::find_data(text, "--text");
   // Of a corpus folder the held-out part is meant; of a file, the file.
   const bool heldout = !files.heldout.empty() || !files.packed.empty();
   if (!files.heldout.empty()) files.train = files.heldout;

@@ -13,6 +13,7 @@
 #include "cli/cmd_eval.h"
 #include "cli/console.h"
 #include "cli/model_loading.h"
+#include "cli/no_effect.h"
 #include "cli/number_option.h"
 #include "cli/python_tool.h"
 #include "eval/eval_set.h"
@@ -22,6 +23,7 @@
 #include "io/escape.h"
 #include "io/json.h"
 #include "kda/error.h"
+#include "train/named_errors.h"
 #include "train/signals.h"
 
 namespace kda::cli {
@@ -90,12 +92,25 @@ void check_command(const MtCommand& c) {
   if (c.hyp.empty() && c.load.checkpoint.empty()) refuse_mt("--ckpt is required (or --hyp)");
 }
 
+void check_effects(const CLI::App* verb, const MtCommand& c) {
+  if (!c.hyp.empty()) {
+    refuse_given(verb,
+                 {"--beam", "--length-penalty", "--max-new-tokens", "--batch", "--tokenizer",
+                  "--dtype", "--device", "--backend", "--threads"},
+                 "with --hyp: no model translates");
+  }
+  if (c.decoding.beam == 1) {
+    refuse_given(verb, {"--length-penalty"}, "with greedy decoding (--beam 1)");
+  }
+}
+
 std::vector<eval::EvalTask> tasks_of(const MtCommand& c, std::vector<std::string>& notes) {
   std::vector<eval::EvalTask> tasks;
   if (c.data.empty()) {
     const auto target = text::language_from(c.target_lang);
     if (!target) refuse_mt("--target-lang: expected en or zh, got " + io::escaped(c.target_lang));
-    tasks.push_back(eval::load_line_files(c.src, c.ref, *target));
+    tasks.push_back(
+        train::named("--src, --ref", [&] { return eval::load_line_files(c.src, c.ref, *target); }));
   } else {
     std::vector<text::Direction> directions{text::Direction::kEnToZh, text::Direction::kZhToEn};
     if (c.direction != "both") {
@@ -120,7 +135,8 @@ std::vector<eval::EvalTask> tasks_of(const MtCommand& c, std::vector<std::string
 }
 
 std::vector<eval::Translation> read_hypotheses(const MtCommand& c, const eval::EvalTask& task) {
-  const std::vector<std::string> lines = eval::read_lines(c.hyp);
+  const std::vector<std::string> lines =
+      train::named("--hyp", [&] { return eval::read_lines(c.hyp); });
   if (lines.size() != task.sources.size()) {
     refuse_mt("--hyp: expected " + std::to_string(task.sources.size()) +
               " lines as in --src, got " + std::to_string(lines.size()) + " in " + c.hyp);
@@ -214,8 +230,9 @@ void write_files(const fs::path& out, const eval::MtReport& report, bool has_hyp
   io::write_json_file(out / "report.json", eval::to_json(report));
 }
 
-int run_mt(const MtCommand& command) {
+int run_mt(const CLI::App* verb, const MtCommand& command) {
   check_command(command);
+  check_effects(verb, command);
   const train::SignalScope signals;
   eval::MtReport report;
   report.decoding = command.decoding;
@@ -303,7 +320,7 @@ void add_eval_mt(CLI::App& eval) {
   verb->add_flag("--no-bleu", c->no_bleu, "Without sacreBLEU and Python: success rates and chrF");
   add_model_options(verb, c->load);
   verb->add_flag("--json", c->json, "One JSON object on standard output");
-  on_run(verb, [c] { return run_mt(*c); });
+  on_run(verb, [verb, c] { return run_mt(verb, *c); });
 }
 
 }  // namespace kda::cli

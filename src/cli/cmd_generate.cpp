@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -11,12 +12,15 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/generate_modes.h"
+#include "cli/no_effect.h"
 #include "cli/number_option.h"
 #include "io/atomic_file.h"
 #include "io/escape.h"
 #include "io/utf8.h"
 #include "kda/error.h"
 #include "text/prompts.h"
+#include "train/named_errors.h"
+#include "train/options.h"
 #include "train/signals.h"
 
 namespace kda::cli {
@@ -51,7 +55,7 @@ std::string prompt_of(const GenerateCommand& command) {
   if (command.has_prompt) return command.prompt;
   std::string text;
   if (!command.prompt_file.empty() && command.prompt_file != "-") {
-    text = io::read_file(command.prompt_file);
+    text = train::named("--prompt-file", [&] { return io::read_file(command.prompt_file); });
   } else {
     if (command.prompt_file.empty() && ::isatty(STDIN_FILENO) == 1) return {};
     text = read_stdin();
@@ -78,7 +82,38 @@ void check_modes(const GenerateCommand& c) {
   }
 }
 
-int run_generate(GenerateCommand command) {
+void check_effects(const CLI::App* verb, const GenerateCommand& c) {
+  const GenerateOptions& o = c.options;
+  const model::SamplingOptions& s = o.how.sampling;
+  if (c.greedy && verb->count("--temperature") > 0) {
+    bad_usage("--greedy is --temperature 0: give one of the two");
+  }
+  if (s.temperature == 0) {
+    refuse_given(verb, {"--top-k", "--top-p", "--min-p"},
+                 "without sampling: the most probable token is taken");
+    if (o.samples > 1) {
+      bad_usage("--samples: without sampling all texts are the same, expected 1, got " +
+                std::to_string(o.samples));
+    }
+  }
+  if (s.repetition_penalty == 1) {
+    refuse_given(verb, {"--repetition-window"}, "without --repetition-penalty");
+  }
+  if (o.input.empty()) refuse_given(verb, {"--batch"}, "without --input");
+}
+
+/// Of the library the field's name, of a program its flag: "--top-p: ..." for "top_p: ...".
+void check_sampling(const model::SamplingOptions& sampling) {
+  try {
+    sampling.validate();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::size_t end = std::min(text.find(':'), text.size());
+    throw Error(error.code(), train::flag_of(text.substr(0, end)) + text.substr(end));
+  }
+}
+
+int run_generate(const CLI::App* verb, GenerateCommand command) {
   GenerateOptions& options = command.options;
   if (!command.translate.empty()) {
     options.target = text::language_from(command.translate);
@@ -90,9 +125,10 @@ int run_generate(GenerateCommand command) {
   if (command.greedy) how.sampling.temperature = 0.0;
   how.sampling.seed =
       command.seed < 0 ? std::random_device{}() : static_cast<std::uint64_t>(command.seed);
-  how.sampling.validate();
+  check_sampling(how.sampling);
   how.stop_at_eos = !command.ignore_eos;
   check_modes(command);
+  check_effects(verb, command);
 
   const train::SignalScope signals;
   if (!options.input.empty()) return generate_jsonl(options);
@@ -180,7 +216,7 @@ void add_generate(CLI::App& app) {
             "Tokens of the prompt fed at once; bounds the memory, changes no result");
   add_model_options(verb, o.load);
   verb->add_flag("--quiet", o.quiet, "No statistics line");
-  on_run(verb, [command] { return run_generate(*command); });
+  on_run(verb, [verb, command] { return run_generate(verb, *command); });
 }
 
 }  // namespace kda::cli

@@ -8,6 +8,7 @@
 #include "cli/number_option.h"
 #include "io/escape.h"
 #include "kda/error.h"
+#include "train/device.h"
 #include "train/overfit.h"
 #include "train/signals.h"
 
@@ -20,6 +21,7 @@ int run_overfit(const train::OverfitOptions& options, int threads) {
                                                  std::to_string(options.lr) + " and " +
                                                  std::to_string(options.max_seconds));
   }
+  train::check_backend(options.backend, {});
   const train::SignalScope signals;
   binding::set_num_threads(threads);
   std::printf("overfit: the tiny model memorises its sentences, operator backend %s, %d threads\n",

@@ -1,12 +1,17 @@
 #include "cli/console.h"
 
+#include <stdio_ext.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "io/escape.h"
+#include "kda/error.h"
+#include "train/signals.h"
 
 namespace kda::cli {
 namespace {
@@ -63,6 +68,17 @@ void print_warning(const std::string& verb, const std::string& text) {
   const std::string who = verb.empty() ? "kda" : "kda " + verb;
   std::fprintf(stderr, "%s: %s %s\n", who.c_str(), styled(Style::kYellow, "warning:", 2).c_str(),
                text.c_str());
+}
+
+void flush_output() {
+  const bool flushed = std::fflush(stdout) == 0;
+  const std::string reason = flushed ? "" : std::string(": ") + std::strerror(errno);
+  if (flushed && std::ferror(stdout) == 0) return;
+  // Said once: the end of the program looks at the stream too.
+  ::__fpurge(stdout);
+  std::clearerr(stdout);
+  train::poll_stop();
+  throw Error(ErrorCode::kIo, "cannot write to standard output" + reason);
 }
 
 ConsoleReporter::ConsoleReporter(std::string verb)

@@ -19,6 +19,10 @@ void print_error(const std::string& verb, const std::string& text);
 /// "kda <verb>: warning: <text>" on standard error.
 void print_warning(const std::string& verb, const std::string& text);
 
+/// Throws kIo when standard output did not take what was printed (a full disk behind it): before
+/// anything is said about the text. A reader that left is the signal it is (Interrupted).
+void flush_output();
+
 /// Shows a training run. On a terminal every step replaces one status line; into a file go the
 /// lines that --log-every asks for, and progress at most every ten seconds.
 class ConsoleReporter : public train::Reporter {

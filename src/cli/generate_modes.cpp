@@ -20,6 +20,7 @@
 #include "kda/error.h"
 #include "model/generate.h"
 #include "text/prompts.h"
+#include "train/named_errors.h"
 #include "train/signals.h"
 #include "train/units.h"
 
@@ -33,7 +34,7 @@ void put_text(std::string_view text) { std::fwrite(text.data(), 1, text.size(), 
 
 bool put_token(std::string_view text) {
   put_text(text);
-  if (!text.empty()) std::fflush(stdout);
+  if (!text.empty()) flush_output();
   return train::stop_signal() == 0;
 }
 
@@ -87,12 +88,12 @@ void translate_line(const LoadedModel& loaded, const GenerateOptions& options,
     const std::size_t first = begun ? 0 : held.find_first_not_of(" \t");
     begun = true;
     put_text(std::string_view(held).substr(first, last + 1 - first));
-    std::fflush(stdout);
+    flush_output();
     held.erase(0, last + 1);
     return train::stop_signal() == 0;
   });
   put_text("\n");
-  std::fflush(stdout);
+  flush_output();
   statistics.print_line(made, options, loaded);
 }
 
@@ -132,7 +133,7 @@ void go_on(const LoadedModel& loaded, const GenerateOptions& options, const std:
   const eval::Continuation made =
       session.continue_text(continue_options(options, loaded.tokenizer), put_token);
   put_text("\n");
-  std::fflush(stdout);
+  flush_output();
   statistics.print_line(made, options, loaded);
 }
 
@@ -163,6 +164,12 @@ PromptRow parse_row(const std::string& line, const std::string& where, bool tran
                                   io::escaped(line));
 }
 
+eval::TextSession load_session(const GenerateOptions& options, const LoadedModel& loaded) {
+  return train::named("--session", [&] {
+    return eval::TextSession::load(options.session, loaded.model, loaded.tokenizer);
+  });
+}
+
 /// Where the rows go: a file that is complete or absent, or standard output row by row.
 class RowSink {
  public:
@@ -179,7 +186,7 @@ class RowSink {
   }
   void commit() {
     if (file_) file_->commit();
-    std::fflush(stdout);
+    flush_output();
   }
 
  private:
@@ -199,15 +206,14 @@ int generate_once(const GenerateOptions& options, const std::string& prompt) {
     const Statistics statistics;
     const bool resumes = !options.session.empty() && fs::exists(options.session);
     eval::TextSession session =
-        resumes ? eval::TextSession::load(options.session, loaded.model, loaded.tokenizer)
-                : eval::TextSession(loaded.model, loaded.tokenizer);
+        resumes ? load_session(options, loaded) : eval::TextSession(loaded.model, loaded.tokenizer);
     eval::ContinueOptions how = options.how;
     how.row = static_cast<std::uint64_t>(i);
     put_text(prompt);
     session.append(prompt);
     const eval::Continuation made = session.continue_text(how, put_token);
     put_text("\n");
-    std::fflush(stdout);
+    flush_output();
     statistics.print_line(made, options, loaded);
     if (!options.session.empty()) session.save(options.session);
     train::poll_stop();
@@ -219,8 +225,7 @@ int generate_interactively(const GenerateOptions& options) {
   const LoadedModel loaded = load_for_use(options.load, kGenerateVerb);
   const bool resumes = !options.session.empty() && fs::exists(options.session);
   eval::TextSession session =
-      resumes ? eval::TextSession::load(options.session, loaded.model, loaded.tokenizer)
-              : eval::TextSession(loaded.model, loaded.tokenizer);
+      resumes ? load_session(options, loaded) : eval::TextSession(loaded.model, loaded.tokenizer);
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   if (terminal) std::fputs("Type a text and Enter; /help lists commands.\n", stderr);
   std::string line;
@@ -254,7 +259,9 @@ int generate_jsonl(const GenerateOptions& options) {
   const bool from_stdin = options.input == "-";
   if (!from_stdin) {
     file.open(options.input, std::ios::binary);
-    if (!file) io::throw_errno("cannot open", options.input);
+    if (!file) {
+      train::named("--input", [&] { io::throw_errno("cannot open", options.input); });
+    }
   }
   std::istream& in = from_stdin ? std::cin : file;
   const std::string name = from_stdin ? "standard input" : options.input;

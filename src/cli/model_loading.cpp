@@ -10,6 +10,7 @@
 #include "kda/error.h"
 #include "model/weights.h"
 #include "train/device.h"
+#include "train/named_errors.h"
 
 namespace kda::cli {
 
@@ -61,8 +62,10 @@ void add_model_options(CLI::App* verb, LoadModelOptions& options) {
 LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb) {
   // First: the CUDA library must be there before any other use of torch.
   const train::DeviceChoice device = train::choose_device(options.device);
+  train::check_backend(options.backend, device);
   binding::set_num_threads(options.threads);
-  const std::filesystem::path folder = find_model_folder(options.checkpoint, verb);
+  const std::filesystem::path folder =
+      train::named("--ckpt", [&] { return find_model_folder(options.checkpoint, verb); });
   model::ModelOptions how;
   how.compute = compute_type(options.dtype);
   how.backend = options.backend;
@@ -72,8 +75,10 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   for (const std::string& warning : warnings)
     print_warning(verb, warning);
   const std::filesystem::path own = folder / "tokenizer.model";
-  text::Tokenizer tokenizer = text::Tokenizer::load(
-      options.tokenizer.empty() ? own : std::filesystem::path(options.tokenizer));
+  text::Tokenizer tokenizer =
+      options.tokenizer.empty()
+          ? text::Tokenizer::load(own)
+          : train::named("--tokenizer", [&] { return text::Tokenizer::load(options.tokenizer); });
   if (!options.tokenizer.empty() && std::filesystem::exists(own)) {
     check_same_tokenizer(tokenizer, text::Tokenizer::load(own), options.tokenizer);
   }

@@ -11,6 +11,8 @@
 #include "io/json.h"
 #include "kda/error.h"
 #include "train/config_file.h"
+#include "train/named_errors.h"
+#include "train/option_effects.h"
 #include "train/options.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -76,7 +78,8 @@ void add_fields(CLI::App* verb, const std::shared_ptr<TrainCommand>& command) {
 
 /// Options of a file, under those that the user named.
 void apply_config_file(TrainCommand& command) {
-  train::OptionsFile file = train::read_options_file(command.config, command.options.task);
+  train::OptionsFile file = train::named(
+      "--config", [&] { return train::read_options_file(command.config, command.options.task); });
   io::Json merged = io::parse_json(train::options_to_json(file.options), "options");
   const io::Json named = io::parse_json(train::options_to_json(command.options), "options");
   // One budget on the command line replaces whichever the file has.
@@ -172,6 +175,11 @@ int run_training(TrainCommand& command) {
     settled.insert(request.file_keys.begin(), request.file_keys.end());
     train::apply_preset_defaults(request.options, settled);
     train::check_options(request.options);
+    for (const std::string& text :
+         train::refuse_without_effect(train::without_effect(request.options), request.options,
+                                      request.given_keys, request.file_keys)) {
+      print_warning(train::name_of(request.options.task), text);
+    }
     std::printf("%s", train::options_to_toml(request.options).c_str());
     return kDone;
   }

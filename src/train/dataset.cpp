@@ -209,15 +209,16 @@ std::shared_ptr<const text::TokenDataset> open_shards(const fs::path& folder,
 
 }  // namespace
 
-DataFiles find_data(const fs::path& data) {
+DataFiles find_data(const fs::path& data, const std::string& flag) {
   DataFiles files;
+  files.flag = flag;
   if (!fs::exists(data)) {
-    throw Error(ErrorCode::kIo, "--data: no such file or folder: " + data.string());
+    throw Error(ErrorCode::kIo, flag + ": no such file or folder: " + data.string());
   }
   if (!fs::is_directory(data)) {
     if (!is_text(data)) {
       throw Error(ErrorCode::kIo,
-                  "--data: expected a folder, a .txt or a .jsonl file, got " + data.string());
+                  flag + ": expected a folder, a .txt or a .jsonl file, got " + data.string());
     }
     files.train.push_back(data);
     return files;
@@ -240,7 +241,7 @@ DataFiles find_data(const fs::path& data) {
     }
   }
   if (files.train.empty()) {
-    throw Error(ErrorCode::kIo, "--data: " + data.string() +
+    throw Error(ErrorCode::kIo, flag + ": " + data.string() +
                                     " has no pretrain*.txt or pretrain*.jsonl" +
                                     (seen.empty() ? " (it is empty)" : " (it has: " + seen + ")") +
                                     "; `kda data build` makes such a folder");
@@ -297,7 +298,8 @@ PreparedData prepare_data(const DataFiles& files, const PrepareOptions& options,
   PreparedData data;
   if (!files.packed.empty()) {
     if (const std::string fault = fault_of(files.packed); !fault.empty()) {
-      throw Error(ErrorCode::kIo, "--data: " + files.packed.string() + " is damaged: " + fault);
+      throw Error(ErrorCode::kIo,
+                  files.flag + ": " + files.packed.string() + " is damaged: " + fault);
     }
     data.train = open_shards(files.packed / kTrainFolder, tokenizer);
     data.heldout = open_shards(files.packed / kHeldOutFolder, tokenizer);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "text/language.h"
@@ -18,13 +19,15 @@ namespace kda::train {
 struct DataFiles {
   /// A folder written by `kda data pack`, else empty.
   std::filesystem::path packed;
+  std::string flag = "--data";                 ///< what the user calls it
   std::vector<std::filesystem::path> train;    ///< text or JSONL, sorted by name
   std::vector<std::filesystem::path> heldout;  ///< the same; may be empty
 };
 
 /// A text or JSONL file; a folder with pretrain*.txt or pretrain*.jsonl, and optionally
 /// heldout*.txt or heldout*.jsonl; or a packed folder. Throws kIo saying what was found instead.
-DataFiles find_data(const std::filesystem::path& data);
+/// `flag` is what the user calls it.
+DataFiles find_data(const std::filesystem::path& data, const std::string& flag = "--data");
 
 struct PrepareOptions {
   std::filesystem::path cache;  ///< where token shards of text files are kept

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include "binding/functional.h"
+#include "kda/backend.h"
 #include "kda/error.h"
 
 namespace kda::train {
@@ -89,6 +90,21 @@ DeviceChoice choose_device(const std::string& name) {
   }
   if (is_auto) return {c10::kCPU, "cpu (auto: " + fault + ")"};
   throw Error(ErrorCode::kUnsupported, "--device " + name + ": " + fault);
+}
+
+void check_backend(const std::string& backend, const DeviceChoice& device) {
+  if (backend == "auto") return;
+  Backend wanted = Backend::kAuto;
+  try {
+    wanted = backend_from_name(backend);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("--") + error.what());
+  }
+  if ((wanted == Backend::kCuda) == device.device.is_cuda()) return;
+  throw Error(ErrorCode::kUnsupported,
+              "--backend " + backend + ": it computes " +
+                  (device.device.is_cuda() ? "on the host (--device cpu)" : "on a GPU") +
+                  ", but the device is " + device.text);
 }
 
 void synchronize(c10::Device device) {

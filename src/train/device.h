@@ -12,7 +12,7 @@ namespace kda::train {
 
 struct DeviceChoice {
   c10::Device device = c10::kCPU;
-  std::string text;  ///< "cpu", "cuda:0 (NVIDIA H200)"; with "auto" also why
+  std::string text = "cpu";  ///< "cpu", "cuda:0 (NVIDIA H200)"; with "auto" also why
 };
 
 /// "auto", "cpu", "cuda" (the first GPU) or "cuda:N". "auto" takes the first GPU when there are a
@@ -20,6 +20,10 @@ struct DeviceChoice {
 /// not there is kUnsupported, never the host instead; another word is kInvalidArgument.
 /// Loads the CUDA library, hence must come before any other use of torch in the process.
 DeviceChoice choose_device(const std::string& name);
+
+/// Refuses a backend of the operator (`--backend`) that cannot compute on the device: kUnsupported;
+/// an unknown name is kInvalidArgument. "auto" always fits.
+void check_backend(const std::string& backend, const DeviceChoice& device);
 
 /// Waits until the device has done all that it was given; nothing to wait for on the host.
 void synchronize(c10::Device device);

@@ -26,7 +26,7 @@ std::optional<int> gpu_index(const std::string& name) {
 void check_device_name(const std::string& name) {
   if (name == "auto" || name == "cpu" || gpu_index(name)) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "--device: expected auto, cpu, cuda or cuda:N, got '" + io::escaped(name) + "'");
+              "--device: expected auto, cpu, cuda or cuda:N, got " + io::escaped(name));
 }
 
 }  // namespace kda::train

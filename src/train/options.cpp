@@ -72,6 +72,63 @@ std::string flag_of(const std::string& key) {
   return flag;
 }
 
+std::string nearest_key(const std::string& key, Task task) {
+  // {what others say, our key}
+  static constexpr std::pair<const char*, const char*> kOtherNames[] = {
+      {"learning_rate", "lr"},
+      {"peak_lr", "lr"},
+      {"min_lr", "lr_floor"},
+      {"lr_scheduler", "schedule"},
+      {"lr_schedule", "schedule"},
+      {"warmup_steps", "warmup"},
+      {"decay_steps", "decay"},
+      {"batch_size", "batch"},
+      {"micro_batch_size", "batch"},
+      {"sequence_length", "seq_len"},
+      {"max_seq_len", "seq_len"},
+      {"context_length", "seq_len"},
+      {"block_size", "seq_len"},
+      {"gradient_accumulation_steps", "grad_accum"},
+      {"max_steps", "steps"},
+      {"num_steps", "steps"},
+      {"iterations", "steps"},
+      {"num_train_epochs", "epochs"},
+      {"tokens", "max_tokens"},
+      {"grad_clip", "clip"},
+      {"max_grad_norm", "clip"},
+      {"precision", "dtype"},
+      {"output_dir", "out"},
+      {"out_dir", "out"},
+      {"dataset", "data"},
+      {"train_file", "data"},
+      {"checkpoint", "init_from"},
+      {"gradient_checkpointing", "recompute"},
+      {"activation_checkpointing", "recompute"},
+      {"eval_interval", "eval_every"},
+      {"log_interval", "log_every"},
+      {"save_interval", "save_every"},
+      {"weight_decay_rate", "weight_decay"},
+      {"vocab", "tokenizer"},
+  };
+  std::vector<std::string> known;
+  const TrainOptions fields;
+  for_each_field(fields, [&](const FieldInfo& info, const auto&) {
+    if (info.belongs_to(task)) known.emplace_back(info.key);
+  });
+  const std::size_t own = known.size();
+  for (const auto& [name, ours] : kOtherNames) {
+    if (std::find(known.begin(), known.begin() + static_cast<std::ptrdiff_t>(own), ours) !=
+        known.begin() + static_cast<std::ptrdiff_t>(own)) {
+      known.emplace_back(name);
+    }
+  }
+  std::string guess = io::nearest_word(key, known);
+  for (const auto& [name, ours] : kOtherNames) {
+    if (guess == name) return ours;
+  }
+  return guess;
+}
+
 std::string to_text(const std::string& value) { return value; }
 std::string to_text(std::int64_t value) { return std::to_string(value); }
 std::string to_text(bool value) { return value ? "true" : "false"; }
@@ -169,7 +226,7 @@ void check_choice(const char* key, const std::string& value, const char* expecte
   for (const std::string_view word : known) {
     if (value == word) return;
   }
-  refuse_option(flag_of(key) + ": expected " + expected + ", got '" + io::escaped(value) + "'");
+  refuse_option(flag_of(key) + ": expected " + expected + ", got " + io::escaped(value));
 }
 
 void check_choices(const TrainOptions& o) {
@@ -188,10 +245,6 @@ void check_choices(const TrainOptions& o) {
   if (o.src.empty() != o.ref.empty()) refuse_option("--src and --ref belong together: give both");
   if (!o.src.empty() && o.target_lang.empty()) {
     refuse_option("--target-lang: expected the language of --ref (en or zh), got nothing");
-  }
-  if (o.attnres_block_size > 0 && o.attnres != "block") {
-    refuse_option("--attnres-block-size: expected --attnres block beside it, got '" + o.attnres +
-                  "'");
   }
 }
 
@@ -256,9 +309,19 @@ TrainOptions options_from_json(const std::string& text, const std::string& sourc
   TrainOptions options;
   io::ConfigReader reader(json, "");
   try {
-    for_each_field(options,
-                   [&](const FieldInfo& info, auto& field) { read(reader, info.key, field); });
-    reader.finish();
+    std::set<std::string> known;
+    for_each_field(options, [&](const FieldInfo& info, auto& field) {
+      known.insert(info.key);
+      read(reader, info.key, field);
+    });
+    for (const auto& item : json.items()) {
+      if (known.contains(item.key())) continue;
+      const std::string guess = nearest_key(item.key(), options.task);
+      refuse_option("unknown key " + io::escaped(item.key(), 80) +
+                    (guess.empty()
+                         ? "; `kda " + std::string(name_of(options.task)) + " --help` lists them"
+                         : "; did you mean " + io::escaped(guess) + "?"));
+    }
   } catch (const Error& error) {
     throw Error(error.code(), source + ": " + error.what());
   }

@@ -298,6 +298,10 @@ void for_each_field(Options& o, Visitor&& visit) {
 /// "--grad-accum" for "grad_accum".
 std::string flag_of(const std::string& key);
 
+/// The field of the verb that a wrong key most likely means: a near spelling, or what other
+/// trainers call it ("learning_rate" is lr). "" when nothing is near.
+std::string nearest_key(const std::string& key, Task task);
+
 // Text of one value, as the command line takes it and the printed configuration shows it. Parsing
 // throws kInvalidArgument naming `flag`.
 std::string to_text(const std::string& value);

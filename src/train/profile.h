@@ -42,6 +42,8 @@ class StepProfiler {
   void begin_step();
   /// What happened since the last border belongs to `stage`.
   void end_stage(Stage stage);
+  /// Steps that a run must have for a report of `steps`.
+  static constexpr std::int64_t steps_needed(std::int64_t steps) { return kWarmup + 2 * steps; }
   /// The report, once, when the last step that it needs has ended.
   std::optional<ProfileReport> end_step(std::int64_t tokens);
 

@@ -13,6 +13,8 @@
 #include "io/sha256.h"
 #include "kda/error.h"
 #include "model/cost.h"
+#include "train/named_errors.h"
+#include "train/option_effects.h"
 #include "train/process_memory.h"
 #include "train/units.h"
 
@@ -83,11 +85,20 @@ void check_task(const TrainerFile& saved, const TrainOptions& asked) {
                 "`: continue it with its own verb, or start from its weights with --init-from");
 }
 
+/// The checkpoint that a run takes its weights from.
+CheckpointFolder starting_point(const TrainOptions& o) {
+  return named(o.task == Task::kSft ? "--ckpt" : "--init-from",
+               [&] { return resolve_checkpoint(o.init_from); });
+}
+
 text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
-  if (!plan.resumed) return text::Tokenizer::load(plan.options.tokenizer);
+  const auto load_given = [&] {
+    return named("--tokenizer", [&] { return text::Tokenizer::load(plan.options.tokenizer); });
+  };
+  if (!plan.resumed) return load_given();
   text::Tokenizer own = text::Tokenizer::load(plan.resumed_from->path / "tokenizer.model");
   if (!given) return own;
-  text::Tokenizer other = text::Tokenizer::load(plan.options.tokenizer);
+  text::Tokenizer other = load_given();
   if (other.info().sha256 != own.info().sha256) {
     refuse_resume("--tokenizer: the run was started with tokenizer " +
                   short_hash(io::to_hex(own.info().sha256)) + " (vocabulary " +
@@ -154,14 +165,14 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
   if (!o.model_config.empty()) {
     if (given.contains("preset"))
       refuse_resume("--preset and --model-config exclude each other: give one");
-    config = model::load_config(o.model_config);
+    config = named("--model-config", [&] { return model::load_config(o.model_config); });
   } else if (!o.init_from.empty() && (o.task == Task::kSft || !given.contains("preset"))) {
-    config = model::load_config((resolve_checkpoint(o.init_from).path / "config.json").string());
+    config = model::load_config((starting_point(o).path / "config.json").string());
   } else {
-    config = model::KDAConfig::preset(o.preset);
+    config = named("--preset", [&] { return model::KDAConfig::preset(o.preset); });
     config.vocab_size = tokenizer.vocab_size;
   }
-  config = with_changes(config, o.set);
+  config = named("--set", [&] { return with_changes(config, o.set); });
   if (!o.attnres.empty()) {
     for (const auto mode :
          {model::AttnResMode::kOff, model::AttnResMode::kBlock, model::AttnResMode::kFull}) {
@@ -183,7 +194,7 @@ model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& 
 
 void check_init_from(const RunPlan& plan) {
   if (plan.options.init_from.empty() || plan.resumed) return;
-  const CheckpointFolder from = resolve_checkpoint(plan.options.init_from);
+  const CheckpointFolder from = starting_point(plan.options);
   const text::Tokenizer theirs = text::Tokenizer::load(from.path / "tokenizer.model");
   if (theirs.info().sha256 != plan.tokenizer->info().sha256) {
     refuse_resume("--init-from: its tokenizer is " + short_hash(io::to_hex(theirs.info().sha256)) +
@@ -239,12 +250,12 @@ void settle_budget(RunPlan& plan) {
   }
   const double steps = steps_of_budget(o, plan.data, per_step);
   if (!(nominal * steps <= kMaxRunTokens)) {
-    char text[160];
-    std::snprintf(
-        text, sizeof text,
-        "budget: expected at most %.3g tokens in the whole run, got %.3g steps of batch x "
-        "seq-len x grad-accum = %.3g tokens",
-        kMaxRunTokens, steps, nominal);
+    char text[224];
+    std::snprintf(text, sizeof text,
+                  "--steps, --max-tokens, --epochs: expected a budget of at most %.3g tokens, got "
+                  "%.3g steps of batch x "
+                  "seq-len x grad-accum = %.3g tokens",
+                  kMaxRunTokens, steps, nominal);
     refuse_resume(text);
   }
   plan.tokens_per_step = std::max<std::int64_t>(1, std::llround(per_step));
@@ -265,6 +276,26 @@ void settle_budget(RunPlan& plan) {
       schedule_of(was, static_cast<std::int64_t>(steps_of_budget(was, plan.data, per_step)));
   before.anchor = plan.resumed->state.lr_anchor;
   plan.schedule = continued_schedule(before, plan.schedule, plan.resumed->state.step);
+}
+
+/// Refuses what was asked for and would do nothing; warns of what a configuration file holds.
+void check_effects(const WithoutEffect& idle, const TrainOptions& options,
+                   const TrainRequest& request, Reporter& reporter) {
+  for (const std::string& text :
+       refuse_without_effect(idle, options, request.given_keys, request.file_keys)) {
+    reporter.warn(text);
+  }
+}
+
+RunFacts facts_of(const RunPlan& plan) {
+  RunFacts facts;
+  facts.packed_data = plan.data.is_packed();
+  facts.has_heldout_file = plan.data.brings_heldout();
+  facts.has_heldout = plan.data.has_heldout();
+  facts.has_translations = !plan.translations.empty();
+  facts.num_mla_layers = plan.model.num_mla_layers();
+  facts.total_steps = plan.total_steps;
+  return facts;
 }
 
 void check_memory(const RunPlan& plan) {
@@ -360,9 +391,10 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     options.tokenizer = packed.string();
   }
   if (options.tokenizer.empty() && !options.init_from.empty() && !from) {
-    options.tokenizer = (resolve_checkpoint(options.init_from).path / "tokenizer.model").string();
+    options.tokenizer = (starting_point(options).path / "tokenizer.model").string();
   }
   check_options(options);
+  check_effects(without_effect(options), options, request, reporter);
   NewFolder folder(run);
   std::error_code status;
   fs::create_directories(run, status);
@@ -373,6 +405,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   remove_leftovers(run);
 
   plan.device = choose_device(options.device);  // before anything else of torch
+  check_backend(options.backend, plan.device);
   binding::set_num_threads(static_cast<int>(options.threads));
   plan.options = std::move(options);
   plan.run = run;
@@ -390,6 +423,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
                   "; a resumed run needs the same text (use --init-from to go on with other text)");
   }
   settle_budget(plan);
+  check_effects(without_effect(plan.options, facts_of(plan)), plan.options, request, reporter);
   check_memory(plan);
   folder.keep();
   return plan;

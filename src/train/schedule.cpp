@@ -32,20 +32,21 @@ ScheduleKind schedule_from(const std::string& name) {
 
 void Schedule::check() const {
   if (!(base_lr > 0) || !std::isfinite(base_lr)) {
-    refuse_schedule("lr: expected a finite number > 0, got " + std::to_string(base_lr));
+    refuse_schedule("--lr: expected a finite number > 0, got " + std::to_string(base_lr));
   }
-  if (total_steps <= 0) refuse_schedule("steps: expected > 0, got " + std::to_string(total_steps));
+  if (total_steps <= 0)
+    refuse_schedule("--steps: expected > 0, got " + std::to_string(total_steps));
   if (warmup_steps < 0 || warmup_steps > total_steps) {
-    refuse_schedule("warmup: expected 0 to " + std::to_string(total_steps) +
+    refuse_schedule("--warmup: expected 0 to " + std::to_string(total_steps) +
                     " (the steps of the run), got " + std::to_string(warmup_steps));
   }
   if (kind == ScheduleKind::kWsd && (decay_steps < 0 || decay_steps > total_steps - warmup_steps)) {
-    refuse_schedule("decay: expected 0 to " + std::to_string(total_steps - warmup_steps) +
+    refuse_schedule("--decay: expected 0 to " + std::to_string(total_steps - warmup_steps) +
                     " (the steps of the run after the warm-up), got " +
                     std::to_string(decay_steps));
   }
   if (!(floor_ratio >= 0 && floor_ratio <= 1)) {
-    refuse_schedule("lr-floor: expected a ratio in [0, 1], got " + std::to_string(floor_ratio));
+    refuse_schedule("--lr-floor: expected a ratio in [0, 1], got " + std::to_string(floor_ratio));
   }
 }
 

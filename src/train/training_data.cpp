@@ -31,7 +31,10 @@ TrainingData TrainingData::prepare(const TrainOptions& o, const text::Tokenizer&
   const auto limit = static_cast<std::uint64_t>(o.limit.value);
   TrainingData data;
   if (o.task == Task::kPretrain) {
-    data.text_ = prepare_data(find_data(path), {cache, o.heldout_share}, tokenizer, reporter);
+    const DataFiles files = find_data(path);
+    data.packed_ = !files.packed.empty();
+    data.brings_heldout_ = !files.heldout.empty();
+    data.text_ = prepare_data(files, {cache, o.heldout_share}, tokenizer, reporter);
     if (limit > 0) {
       data.text_.train =
           std::make_shared<const text::TokenDataset>(data.text_.train->thinned(limit));

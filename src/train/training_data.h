@@ -33,7 +33,9 @@ class TrainingData {
   std::int64_t num_targets() const;     ///< of one epoch; text: about num_tokens
   std::uint64_t num_documents() const;  ///< or examples
   bool has_heldout() const;
-  std::int64_t heldout_tokens() const;  ///< 0: none
+  bool is_packed() const { return packed_; }               ///< a folder of `kda data pack`
+  bool brings_heldout() const { return brings_heldout_; }  ///< files of held-out text
+  std::int64_t heldout_tokens() const;                     ///< 0: none
   /// "1.2M tokens in 3.4k documents (5.6M of text), held-out 7.8k tokens".
   std::string description() const;
 
@@ -51,6 +53,8 @@ class TrainingData {
   PreparedData text_;
   std::optional<text::ExampleSet> examples_;
   std::optional<text::ExampleSet> heldout_examples_;
+  bool packed_ = false;
+  bool brings_heldout_ = false;
 };
 
 }  // namespace kda::train

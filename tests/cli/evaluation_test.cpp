@@ -175,6 +175,11 @@ TEST(Evaluation, Mt_UsageErrors) {
                2, "eval mt", {"--target-lang", "en or zh"});
   expect_error(kda({"eval", "mt", "--ckpt", run, "--data", data, "--beam", "0"}), 2, "eval mt",
                {"--beam", "from 1 to 64"});
+  expect_error(kda({"eval", "mt", "--ckpt", run, "--data", data, "--length-penalty", "2"}), 2,
+               "eval mt", {"--length-penalty: has no effect", "--beam 1"});
+  expect_error(kda({"eval", "mt", "--hyp", line_file("zh"), "--src", line_file("en"), "--ref",
+                    line_file("zh"), "--target-lang", "zh", "--beam", "4"}),
+               2, "eval mt", {"--beam: has no effect", "--hyp"});
   expect_error(kda({"eval", "mt", "--ckpt", run, "--data", testing::corpus().string()}), 1,
                "eval mt", {"evaluation sets"});
 }

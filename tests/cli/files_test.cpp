@@ -53,7 +53,7 @@ TEST(Files, Missing_IsOneLineAndExitOne) {
                1, "train", {"no/data"});
   expect_error(kda({"train", "--config", "no.json"}), 1, "train", {"no.json"});
   expect_error(kda({"eval", "ppl", "--ckpt", testing::trained_run().string(), "--text", "no.txt"}),
-               1, "eval ppl", {"no.txt"});
+               1, "eval ppl", {"--text: no such file or folder", "no.txt"});
   expect_error(
       kda({"generate", "--ckpt", testing::trained_run().string(), "--prompt-file", "no.txt"}), 1,
       "generate", {"no.txt"});
@@ -188,6 +188,10 @@ TEST(Files, NanWeights_StopGenerationNamingTheLayer) {
       kda({"generate", "--ckpt", checkpoint.string(), "--prompt", "The clerk"});
   EXPECT_EQ(generate.exit_code, 3) << generate.err;
   EXPECT_NE(generate.err.find("error: "), std::string::npos) << generate.err;
+  const ProgramResult ppl =
+      kda({"eval", "ppl", "--ckpt", checkpoint.string(), "--text", testing::corpus().string()});
+  EXPECT_EQ(ppl.exit_code, 3) << ppl.err;
+  EXPECT_EQ(ppl.out.find("cross entropy"), std::string::npos) << ppl.out;
   const ProgramResult verify = kda({"ckpt", "verify", checkpoint.string()});
   EXPECT_EQ(verify.exit_code, 1);
   EXPECT_NE(verify.err.find("not finite"), std::string::npos) << verify.err;

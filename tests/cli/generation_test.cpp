@@ -201,21 +201,21 @@ TEST(Generation, PrefillChunk_ChangesNothing) {
 
 TEST(Generation, SamplingOptions_OutOfRangeAreUsageErrors) {
   const std::vector<std::vector<std::string>> bad = {
-      {"--temp", "-1", "temperature"},
-      {"--temp", "nan", "--temp"},
-      {"--top-p", "0", "top_p"},
-      {"--top-p", "1.5", "top_p"},
+      {"--temp", "-1", "--temperature"},
+      {"--temp", "nan", "--temperature"},
+      {"--top-p", "0", "--top-p"},
+      {"--top-p", "1.5", "--top-p"},
       {"--top-k", "-1", "--top-k"},
-      {"--min-p", "1.1", "min_p"},
-      {"--min-p", "-0.1", "min_p"},
-      {"--repetition-penalty", "0", "repetition_penalty"},
+      {"--min-p", "1.1", "--min-p"},
+      {"--min-p", "-0.1", "--min-p"},
+      {"--repetition-penalty", "0", "--repetition-penalty"},
       {"--max-new-tokens", "-1", "--max-new-tokens"},
       {"--repetition-window", "-3", "--repetition-window"},
       {"--samples", "0", "--samples"}};
   for (const auto& row : bad) {
     const ProgramResult result = continue_with({"--prompt", "x", row[0] + "=" + row[1]});
     EXPECT_EQ(result.exit_code, 2) << row[0] << " " << row[1] << result.err;
-    EXPECT_TRUE(mentions(result.err, row[2].substr(0, row[2].find(' ')))) << result.err;
+    EXPECT_TRUE(mentions(result.err, "error: " + row[2] + ": ")) << result.err;
   }
   for (const Words& fine : {Words{"--temp", "1e-4"}, Words{"--top-p", "1e-9"},
                             Words{"--top-k", "1000000000"}, Words{"--min-p", "1"}}) {
@@ -246,6 +246,26 @@ TEST(Generation, ModesExcludeEachOther) {
                {"--samples must be 1"});
   expect_error(continue_with({"--session", "x", "--translate", "en", "--prompt", "y"}), 2,
                "generate", {"--translate excludes"});
+}
+
+TEST(Generation, OptionsWithoutEffectAreRefused) {
+  const std::vector<Words> bad = {{"--greedy", "--top-k", "5"},
+                                  {"--temp", "0", "--top-p", "0.9"},
+                                  {"--greedy", "--min-p", "0.1"},
+                                  {"--greedy", "--temp", "0.5"},
+                                  {"--greedy", "--samples", "2"},
+                                  {"--repetition-window", "9"},
+                                  {"--batch", "4"}};
+  for (const Words& row : bad) {
+    Words words{"--prompt", "x"};
+    words.insert(words.end(), row.begin(), row.end());
+    const std::string& flag = row.size() > 2 ? row[row.size() - 2] : row[0];
+    if (row[0] == "--greedy" && flag == "--temp") {
+      expect_error(continue_with(words), 2, "generate", {"--greedy is --temperature 0"});
+    } else {
+      expect_error(continue_with(words), 2, "generate", {flag + ": "});
+    }
+  }
 }
 
 TEST(Generation, Device_ThatIsNotThereIsRefusedNeverReplaced) {

@@ -68,6 +68,9 @@ TEST(Usage, UnknownThings_NameTheNearestKnownOne) {
                {"unknown option --stpes", "did you mean --steps?"});
   expect_error(kda({"train", "--seq_len=128"}), 2, "train",
                {"unknown option --seq_len", "did you mean --seq-len?"});
+  expect_error(kda({"train", "--learning-rate", "1e-3"}), 2, "train",
+               {"unknown option --learning-rate", "did you mean --lr?"});
+  expect_error(kda({"sft", "--batch-size=4"}), 2, "sft", {"did you mean --batch?"});
   expect_error(kda({"generate", "--ckpt", "x", "--zzzzzzzz"}), 2, "generate",
                {"unknown option --zzzzzzzz", "--help"});
   expect_error(kda({"tokenizer"}), 2, "tokenizer", {"command is missing"});
@@ -100,7 +103,7 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
       {with({"--batch", "0"}), "train", {"--batch", "0"}},
       {with({"--eval-every", "5x"}), "train", {"--eval-every", "5x", "200u"}},
       {with({"--dtype", "fp8"}), "train", {"--dtype", "fp8"}},
-      {with({"--preset", "huge"}), "train", {"huge", "tiny", "toy"}},
+      {with({"--preset", "huge"}), "train", {"error: --preset: ", "huge", "tiny", "toy"}},
       {with({"--set", "num_hidden_layer=2"}), "train", {"did you mean num_hidden_layers?"}},
       {with({"--set", "linear_attn_config.chunksize=32"}),
        "train",
@@ -108,8 +111,16 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
       {with({"--set", "num_hidden_layers=-2"}), "train", {"num_hidden_layers", "-2"}},
       {with({"--set", "novalue"}), "train", {"--set", "novalue"}},
       {with({"--on-nonfinite", "ignore"}), "train", {"--on-nonfinite", "skip:N"}},
-      {with({"--backend", "tpu"}), "train", {"--backend", "tpu"}},
-      {with({"--warmup", "6"}), "train", {"warmup", "6"}},
+      {with({"--backend", "tpu"}), "train", {"--backend: expected auto", "got \"tpu\""}},
+      {with({"--warmup", "6"}), "train", {"error: --warmup: expected 0 to 5", "6"}},
+      {with({"--momentum", "0.9"}), "train", {"--momentum: has no effect", "adamw"}},
+      {with({"--qk-clip", "30"}), "train", {"--qk-clip: has no effect", "adamw"}},
+      {with({"--decay", "2"}), "train", {"--decay: has no effect", "cosine"}},
+      {with({"--optimizer", "muon", "--qk-clip", "30"}), "train", {"--qk-clip", "MLA"}},
+      {with({"--sample-every", "off", "--sample-tokens", "9"}), "train", {"--sample-every off"}},
+      {with({"--eval-every", "off", "--eval-tokens", "9"}), "train", {"--eval-every off"}},
+      {with({"--heldout-share", "0.1"}), "train", {"--heldout-share: has no effect"}},
+      {with({"--stop-after", "6"}), "train", {"--stop-after: has no effect", "5 steps"}},
       {with({"--resume", "elsewhere"}), "train", {"--resume elsewhere", "--out"}},
       {{"train", "--resume", "x", "--overwrite"}, "train", {"--overwrite", "--resume"}},
       {with({"--auto-resume", "--overwrite"}), "train", {"--overwrite", "--auto-resume"}},
@@ -120,7 +131,8 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
       {{"tokenizer", "decode", spm, "5 x"}, "tokenizer decode", {"'x'"}},
       {{"tokenizer", "decode", spm, "999999"}, "tokenizer decode", {"999999"}},
       {{"bench", "--threads", "0"}, "bench", {"--threads", "0"}},
-      {{"overfit", "--backend", "tpu"}, "overfit", {"tpu"}},
+      {{"overfit", "--backend", "tpu"}, "overfit", {"--backend: expected auto", "tpu"}},
+      {{"bench", "--backend", "tpu"}, "bench", {"--backend: expected auto", "tpu"}},
       {{"overfit", "--steps", "0"}, "overfit", {"--steps"}},
       {{"overfit", "--seed", "-1"}, "overfit", {"--seed", "got -1"}},
       {{"overfit", "--lr", "nan"}, "overfit", {"--lr", "'nan'"}},
@@ -148,6 +160,17 @@ TEST(Usage, Fp16_IsRefusedWithTheReasonAndExitThree) {
       testing::train_arguments(testing::scratch() / "never", 5, {"--dtype", "fp16"});
   expect_error(kda(arguments), 3, "train", {"fp16", "65504", "bf16"});
   EXPECT_FALSE(std::filesystem::exists(testing::scratch() / "never"));  // by no refused run above
+}
+
+TEST(Usage, BackendOfAnotherDevice_IsRefusedByItsFlag) {
+  const std::vector<std::string> arguments = testing::train_arguments(
+      testing::scratch() / "never", 5, {"--backend", "cuda", "--device", "cpu"});
+  expect_error(kda(arguments), 3, "train", {"error: --backend cuda: ", "device is cpu"});
+  expect_error(kda({"overfit", "--backend", "cuda"}), 3, "overfit", {"error: --backend cuda: "});
+  expect_error(kda({"generate", "--ckpt", testing::trained_run().string(), "--backend", "cuda",
+                    "--device", "cpu", "--prompt", "x"}),
+               3, "generate", {"error: --backend cuda: ", "device is cpu"});
+  EXPECT_FALSE(std::filesystem::exists(testing::scratch() / "never"));
 }
 
 TEST(Usage, DumpConfig_IsReadBackByConfig) {

@@ -81,6 +81,8 @@ TEST(ConfigFile, Toml_MistakesNameFileAndPlace) {
     return message;
   };
   EXPECT_NE(refused("batch = 2\nseq_lem = 128\n").find("seq_len"), std::string::npos);
+  EXPECT_NE(refused("learning_rat = 3e-4\n").find("did you mean \"lr\"?"), std::string::npos);
+  EXPECT_NE(refused("zzzzzzzzzzzz = 1\n").find("kda train --help"), std::string::npos);
   EXPECT_NE(refused("batch = \"four\"\n").find("batch"), std::string::npos);
   EXPECT_NE(refused("steps = \"2Mt\"\n").find("optimizer steps"), std::string::npos);
   EXPECT_NE(refused("lr = fast\n").find(":1"), std::string::npos);

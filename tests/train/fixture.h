@@ -62,9 +62,6 @@ class RecordingReporter : public Reporter {
 /// A tiny model on the corpus, 2 x 32 tokens per micro-batch.
 TrainRequest tiny_request(const std::filesystem::path& out, std::int64_t steps);
 
-/// Keys that a request names are what `given_keys` lists; this names the usual ones.
-void name_all(TrainRequest& request);
-
 /// sha256 of every tensor file of a checkpoint.
 std::map<std::string, std::string> tensor_hashes(const std::filesystem::path& checkpoint);
 

@@ -42,6 +42,20 @@ TEST(Options, Json_UnknownKeyNamesTheNearest) {
   EXPECT_NE(text.find("seq_len"), std::string::npos) << text;
 }
 
+TEST(Options, NearestKey_KnowsWhatOtherTrainersCallThings) {
+  const auto near = [](const char* key) { return nearest_key(key, Task::kPretrain); };
+  EXPECT_EQ(near("learning_rate"), "lr");
+  EXPECT_EQ(near("learning_rat"), "lr");
+  EXPECT_EQ(near("batch_size"), "batch");
+  EXPECT_EQ(near("max_grad_norm"), "clip");
+  EXPECT_EQ(near("warmup_step"), "warmup");
+  EXPECT_EQ(near("seq_lem"), "seq_len");
+  EXPECT_EQ(near("zzzzzzzzzzzz"), "");
+  // A verb's suggestions are its own options.
+  EXPECT_EQ(nearest_key("mt_pair", Task::kSft), "mt_pairs");
+  EXPECT_NE(near("mt_pair"), "mt_pairs");
+}
+
 TEST(Options, Json_WrongTypesAreRefused) {
   for (const char* json : {R"({"batch": "4"})", R"({"lr": "fast"})", R"({"set": "a=b"})",
                            R"({"eval_every": 5})", R"({"eval_every": "5x"})", R"({"recompute": 1})",

@@ -88,9 +88,8 @@ TrainRequest sft_request(const fs::path& out, std::int64_t steps) {
   o.eval_every = {};
   o.save_every = {};
   o.log_every = {1, PeriodUnit::kUpdates};
-  for_each_field(o, [&](const FieldInfo& info, auto&) { request.given_keys.insert(info.key); });
-  for (const char* key : {"warmup", "tokenizer", "preset", "model_config", "max_tokens", "epochs"})
-    request.given_keys.erase(key);
+  request.given_keys = {"data",    "init_from", "out",     "steps",         "batch",
+                        "seq_len", "lr",        "threads", "heldout_share", "device"};
   return request;
 }
 
