@@ -56,7 +56,7 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
         }
         EXPECT_EQ(edge, reverse ? 0U : blocks);
         const auto all = static_cast<std::uint32_t>(most);
-        EXPECT_LE(longest, 8 * blocks / (8 * all - 1) + all) << most << " segments of " << tokens;
+        EXPECT_LE(longest, 3 * blocks / (3 * all - 1) + all) << most << " segments of " << tokens;
       }
     }
   }

@@ -40,6 +40,7 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
     const std::uint16_t* v = static_cast<const std::uint16_t*>(values.data) +
                              w.span.row * values.s0 + t * values.s1 + w.hv * values.s2 + w.v0 +
                              8 * piece;
+    const bool has_queries = C::kReverse || !w.quiet;
     const bool has_values = !w.is_map && values.data != nullptr;
     for (int step = 0; step < w.num_chunks; ++step) {
       const int rows = chunk_rows(w, chunk_of_step<C>(w, step));
@@ -54,7 +55,9 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
         for (int half = 0; half < C::kHalves; ++half) {
           const std::uint32_t tile = to + C::kRows + half * C::kRowsHalf;
           load_piece(tile, k + on * in.k.s1 + 64 * half, valid);
-          load_piece(tile + kChunk * kRowBytes, q + on * in.q.s1 + 64 * half, valid);
+          if (has_queries) {
+            load_piece(tile + kChunk * kRowBytes, q + on * in.q.s1 + 64 * half, valid);
+          }
           load_piece(to + C::kColumns + half * C::kColumnsHalf, g + on * in.g.s1 + 64 * half,
                      valid);
         }

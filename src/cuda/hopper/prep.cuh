@@ -50,8 +50,9 @@ __device__ inline LaneTiles lane_tiles(std::uint32_t slot, int lane) {
           static_cast<std::uint32_t>(inside & 0x70)};
 }
 
-// 1/|row| of q and k to the warp's scratch: lanes that hold the diagonal of x x^T.
-template <typename C>
+// 1/|row| of q and k to the warp's scratch: lanes that hold the diagonal of x x^T. Like all of prep
+// without kQueries: of k alone.
+template <typename C, bool kQueries>
 __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int lane) {
   float sums[2][2][4] = {};  // [k, q][8 columns][element]; off the diagonal is not used
   const int row = lane % 16;
@@ -61,7 +62,7 @@ __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int 
     for (int s = 0; s < 4; ++s) {
       const std::uint32_t at = slot + half * C::kRowsHalf + tile_offset(row, 2 * s + lane / 16);
 #pragma unroll
-      for (int x = 0; x < 2; ++x) {
+      for (int x = 0; x < (kQueries ? 2 : 1); ++x) {
         std::uint32_t a[4];
         ptx::ldmatrix(a, at + x * kChunk * kRowBytes);
         ptx::mma_bf16(sums[x][0], a, a[0], a[2]);
@@ -85,7 +86,7 @@ __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int 
 
 // Whether the chunk loses too much for 2^-G (standard gates alone can): then what this leaves in
 // the slot is of no use.
-template <typename C, bool kNorm>
+template <typename C, bool kNorm, bool kQueries>
 __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
                                     const GateLane<C::kK / 32>& gate, float q_scale, int rows,
                                     int lane) {
@@ -96,11 +97,11 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
 #pragma unroll 4
   for (int i = 0; i < kChunk; ++i) {
     std::uint32_t k[kChannels / 2];
-    std::uint32_t q[kChannels / 2];
+    std::uint32_t q[kChannels / 2] = {};
     std::uint32_t g[kChannels / 2];
     ptx::load_shared_words(tiles.columns(i), g);
     ptx::load_shared_words(tiles.keys(i), k);
-    ptx::load_shared_words(tiles.queries(i), q);
+    if constexpr (kQueries) ptx::load_shared_words(tiles.queries(i), q);
     float2 rstd = make_float2(1.0F, 1.0F);  // k, q
     if constexpr (kNorm) rstd = ptx::load_shared_f2(scratch + C::kNorms + i * 8);
     const float bound = i < rows ? gate.bound : 0.0F;
@@ -127,7 +128,7 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
       g[p] = pack_bf16(kn.x * down[0], kn.y * down[1]);
     }
     ptx::store_shared_words(tiles.keys(i), k);
-    ptx::store_shared_words(tiles.queries(i), q);
+    if constexpr (kQueries) ptx::store_shared_words(tiles.queries(i), q);
     ptx::store_shared_words(tiles.columns(i), g);
   }
   const std::uint32_t decay = small + C::kDecay + lane * kChannels * 4;
@@ -146,7 +147,7 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
 
 // N to its place, Lo transposed to the scratch. Selection, not multiplication: what is above the
 // diagonal can be as large as 2^115.
-template <typename C>
+template <typename C, bool kQueries>
 __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
                                      float beta, int lane) {
   float n[2][4] = {};
@@ -161,12 +162,14 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
       std::uint32_t q[4];
       std::uint32_t b[4];
       ptx::ldmatrix(k, slot + C::kRows + half * C::kRowsHalf + at);
-      ptx::ldmatrix(q, slot + C::kRows + half * C::kRowsHalf + kChunk * kRowBytes + at);
+      if constexpr (kQueries) {
+        ptx::ldmatrix(q, slot + C::kRows + half * C::kRowsHalf + kChunk * kRowBytes + at);
+      }
       ptx::ldmatrix(b, slot + C::kColumns + half * C::kColumnsHalf + at);
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
         ptx::mma_bf16(lo[t], k, b[t], b[2 + t]);
-        ptx::mma_bf16(n[t], q, b[t], b[2 + t]);
+        if constexpr (kQueries) ptx::mma_bf16(n[t], q, b[t], b[2 + t]);
       }
     }
   }
@@ -185,7 +188,7 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
       ptx::store_shared_f(scratch + (j * C::kLoStride + i) * 4, x);
     }
 #pragma unroll
-    for (int block = 0; block < 2; ++block) {
+    for (int block = 0; block < (kQueries ? 2 : 0); ++block) {
       const std::uint32_t pair = pack_bf16(n[t][2 * block], n[t][2 * block + 1]);
       if constexpr (C::kReverse) {
         ptx::store_shared_pair(small + C::kN + (2 * t + block) * 128 + lane * 4,

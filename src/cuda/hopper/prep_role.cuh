@@ -1,6 +1,8 @@
 // The prep warps: each makes one chunk after another ready for the update.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/hopper/prep_exact.cuh"
 
 namespace kda::cuda::hopper {
@@ -29,17 +31,26 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
         const std::uint32_t slot = smem + at.slot * C::kSlotBytes;
         const std::uint32_t small = smem + C::kSmall + at.slot * C::kSmallBytes;
         ptx::mbarrier_wait(loaded_barrier<C>(smem, at.slot), at.parity);
-        if constexpr (kNorm) {
-          row_norms<C>(slot, scratch, lane);
-          __syncwarp();  // norms before their readers; raw rows read before they are replaced
-        }
-        const bool too_much =
-            make_factors<C, kNorm>(slot, small, scratch, gate, args.in.scale, rows, lane);
-        __syncwarp();  // factors before the products
-        if (C::kStandard && too_much) {
-          make_exact<C>(args, w, chunk, rows, slot, small, scratch, gate, beta, lane);
+        const auto prepare = [&](auto queries) {
+          constexpr bool kQueries = decltype(queries)::value;
+          if constexpr (kNorm) {
+            row_norms<C, kQueries>(slot, scratch, lane);
+            __syncwarp();  // norms before their readers; raw rows read before they are replaced
+          }
+          const bool too_much = make_factors<C, kNorm, kQueries>(slot, small, scratch, gate,
+                                                                 args.in.scale, rows, lane);
+          __syncwarp();  // factors before the products
+          if (C::kStandard && too_much) {
+            make_exact<C>(args, w, chunk, rows, slot, small, scratch, gate, beta, lane);
+          } else {
+            make_products<C, kQueries>(slot, small, scratch, beta, lane);
+          }
+        };
+        // Without outputs nothing of q is looked at. (The reverse scan reads qt and N.)
+        if (!C::kReverse && w.quiet) {
+          prepare(std::false_type{});
         } else {
-          make_products<C>(slot, small, scratch, beta, lane);
+          prepare(std::true_type{});
         }
         __syncwarp();  // Lo before the inverse
         invert<C>(small, scratch, beta, lane);

@@ -46,15 +46,15 @@ struct SegmentBlocks {
 };
 
 // The segment of rank `rank`, in the order in which a scan meets them, of a sequence of fewer than
-// 2^28 blocks (32-bit divisions: kernels make them). Rank 0 is about an eighth shorter than the
-// others, which are equal: in the first pass it alone writes outputs.
+// 2^28 blocks (32-bit divisions: kernels make them). Rank 0 has about two thirds of the
+// others, which are equal: in the first pass it alone has outputs.
 KDA_HOPPER_BOTH constexpr SegmentBlocks segment_blocks(std::int64_t tokens, int segments, int rank,
                                                        bool reverse) {
   const auto blocks = static_cast<std::uint32_t>((tokens + 63) >> 6);
   if (segments == 1) return {0, blocks};
   const auto all = static_cast<std::uint32_t>(segments);
   const auto at = static_cast<std::uint32_t>(rank);
-  const std::uint32_t each = (16 * blocks + 8 * all - 1) / (2 * (8 * all - 1));
+  const std::uint32_t each = (6 * blocks + 3 * all - 1) / (2 * (3 * all - 1));
   const std::uint32_t zero = blocks - (all - 1) * each;
   const std::uint32_t before = at == 0 ? 0 : zero + (at - 1) * each;
   const std::uint32_t count = at == 0 ? zero : each;
