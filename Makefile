@@ -105,6 +105,10 @@ image: ## container image kda:latest (docs/containers.md)
 	docker build -t kda:latest --build-arg KDA_COMMIT=$$(git rev-parse --short=12 HEAD) .
 
 ##@ Other
+.PHONY: status
+status: build ## docs/status.md: what the tests measured, row by row (about five minutes)
+	scripts/status.sh $(BUILD)
+
 .PHONY: clean
 clean: ## remove build folders (keeps .venv, data, runs)
 	rm -rf build python/kda/lib

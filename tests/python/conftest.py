@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import hypothesis
+import pytest
 import torch
+
+import oracle
 
 # The same examples in every run: a test that fails once fails always. Speed of a shared machine
 # says nothing about the code, so there is no deadline.
@@ -16,3 +21,12 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("kda")
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def record_largest_difference(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """What a test's comparisons found, for the status table."""
+    oracle.differences.clear()
+    yield
+    if oracle.differences:
+        record_property("max_difference", f"{max(oracle.differences):.3g}")

@@ -131,6 +131,11 @@ def gate(
     return -rate * torch.logaddexp(x, torch.zeros_like(x))
 
 
+#: what the comparisons of the running test found: largest difference over the largest value
+#: expected (absolute where that is below 1)
+differences: list[float] = []
+
+
 def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     """RMS of the difference over the RMS of what is expected; inf for a wrong shape or NaN.
 
@@ -145,6 +150,7 @@ def relative_error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     difference = actual - expected
     if not difference.isfinite().all():
         return math.inf
+    differences.append(float(difference.abs().max() / expected.abs().max().clamp(min=1.0)))
     rms = difference.square().mean().sqrt()
     return float(rms / (expected.square().mean().sqrt() + 1e-30)) if rms > floor else 0.0
 

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Writes the status table of docs/status.md from test results.
+
+    scripts/status_table.py [--commit TEXT] [--out docs/status.md] RESULTS.xml ...
+
+Results are JUnit files: `PROGRAM --gtest_output=xml:FILE` of GoogleTest programs and
+`pytest --junitxml=FILE`. What a test measured is its property "max_difference" (or "loss").
+`make status` runs the tests and this. Exit 1 when a row failed or measured more than its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the table: the tests whose names match, and what their measure must stay below."""
+
+    layer: str
+    test: str
+    pattern: str
+    limit: float | None
+    notes: str
+    measure: str = "max_difference"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """One test case of a results file."""
+
+    name: str
+    outcome: str  # passed, failed, skipped
+    reason: str
+    properties: dict[str, float]
+
+
+# Names are "Suite.Case" of GoogleTest (parameters behind a slash) and "file::test[parameter]".
+ROWS = [
+    Row("L1", "token recurrence, all gradients", r"^(Ref/Gradient\.|Recurrent\.Golden)", 1e-4,
+        "hand-written backward (and L2's) against central differences in double; golden numbers"),
+    Row("L2", "chunked form equals L1", r"^(Ref/Forms\.|Chunk\.Golden)", 1e-4,
+        "forward and backward in double, chunks of 1 to 64, every gate"),
+    Row("L3", "fused forward, CPU, f32", r"^All/ChunkConformance\.Forward_\w+/cpu_f32_", 1e-4,
+        "against L1 in double: shapes, layouts, packing, gates, chunk 16 to 128"),
+    Row("L3", "fused forward, CPU, bf16 tensors", r"^All/ChunkConformance\.Forward_\w+/cpu_bf16_", None,
+        "the same calls; one rounding to bf16 is 4e-3"),
+    Row("L4", "fused backward, CPU, f32", r"^All/ChunkConformance\.Backward_\w+/cpu_f32_", 1e-3,
+        "all gradients"),
+    Row("L4", "fused backward, CPU, bf16 tensors", r"^All/ChunkConformance\.Backward_\w+/cpu_bf16_", None,
+        "all gradients"),
+    Row("L3/L4", "chunk, CUDA", r"(ChunkConformance\.\w+/cuda_|^test_cuda::)", None,
+        "needs a GPU; figures: [proof](measurements/2026-11-30-cuda-proof.md)"),
+    Row("L3/L4", "chunk in PyTorch", r"^test_chunk::", None,
+        "the FLA-compatible call, f64, f32, bf16, f16, against an independent loop; gradcheck"),
+    Row("L5", "gate formulas, reference", r"^Gate\.", 1e-4,
+        "standard and safe: golden numbers, slopes against central differences"),
+    Row("L5", "fused gate, CPU, f32", r"^All/GateConformance\.\w+/cpu_f32_", 1e-4,
+        "forward, cumulative sum, dA_log, d_dt_bias, dg"),
+    Row("L5", "gate in PyTorch", r"^test_gate::", None, "formulas and gradcheck"),
+    Row("L6", "recurrent decode, CPU, f32",
+        r"^All/(Recurrent|Pool)Conformance\.\w+/cpu_f32_(?!\w*bf16)", 1e-5,
+        "token by token against L1, with pools of states"),
+    Row("L6", "pools of bf16 states", r"^All/PoolConformance\.\w+/cpu_f32_\w*bf16", None,
+        "each state rounded to bf16 when stored"),
+    Row("L6", "recurrent decode in PyTorch", r"^test_recurrent::", None,
+        "f64, f32, bf16; speculative decoding"),
+    Row("L6", "decode of a model", r"^(K3)?Decode_", None,
+        "steps and pieces equal the full forward; saved states"),
+    Row("L7", "train overfit", r"^Overfit\.", 0.1, "two sentences learnt and reproduced; the loss", "loss"),
+    Row("L7", "resume, accumulation, checkpoints", r"^(Resume|Accumulation|RunFolder|Crash|NonFinite)\.", None,
+        "a stopped run gives the bytes of one that was not"),
+    Row("L7", "trace and extract", r"^(Trace|Extract|Recorder|Quantities|Select|Stages)", None,
+        "same bits as untraced; replayed node by node"),
+    Row("L7", "viewer", r"^(View|TensorLens|Quantize|Http|Request|test_page::|test_tensorlens::|test_random_requests::)",
+        None, "endpoints, int8 forms, page, fuzzed requests"),
+    Row("K3", "hybrid, MLA, experts", r"^(K3Arch_|GatedMla_|Moe_|Router_|Experts_|Situ_|Balance_)", 1e-4,
+        "gradients against central differences in double"),
+    Row("K3", "released checkpoints' form", r"^test_hf_checkpoints::", None,
+        "logits against an independent forward in double"),
+    Row("AttnRes", "mixer over depth", r"^AttnRes_", 1e-4,
+        "golden numbers, gradients, two phases, block and full"),
+    Row("notes", "formulas and worked numbers", r"^test_notes::", None,
+        "57 formulas against automatic differentiation"),
+    Row("learn", "reading path", r"^test_learn::", None, "every command of docs/learn is run"),
+]  # fmt: skip
+
+
+def number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def results_of(path: Path) -> Iterable[Result]:
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        suite, name = case.get("classname", ""), case.get("name", "")
+        # pytest's class is the module's dotted path
+        full = (
+            f"{suite.rpartition('.')[2]}::{name}"
+            if case.get("status") is None
+            else f"{suite}.{name}"
+        )
+        properties = {
+            p.get("name", ""): value
+            for p in case.iter("property")
+            if (value := number(p.get("value", ""))) is not None
+        }
+        outcome, reason = "passed", ""
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        elif (skipped := case.find("skipped")) is not None or case.get("result") == "skipped":
+            outcome = "skipped"
+            reason = (skipped.get("message") or "") if skipped is not None else ""
+        elif case.get("status") == "notrun":
+            continue
+        yield Result(full, outcome, reason, properties)
+
+
+def cells(row: Row, results: list[Result]) -> tuple[list[str], bool]:
+    """The cells of a row, and whether it is as it should be."""
+    found = [result for result in results if re.search(row.pattern, result.name)]
+    count = {o: sum(r.outcome == o for r in found) for o in ("passed", "failed", "skipped")}
+    measured = [r.properties[row.measure] for r in found if row.measure in r.properties]
+    # a NaN is worse than any number
+    worst = max(measured, key=lambda value: (math.isnan(value), value), default=None)
+    good = count["failed"] == 0
+    if not found:
+        status = "not run"
+    elif count["failed"]:
+        status = "FAILED"
+    elif not count["passed"]:
+        status = "skipped"
+    elif worst is not None and row.limit is not None and not worst <= row.limit:
+        status, good = "ABOVE LIMIT", False
+    else:
+        status = "PASSED"
+    cases = ", ".join(f"{n} {outcome}" for outcome, n in count.items() if n) or "no results given"
+    notes = f"{row.notes} ({cases})"
+    reasons = {
+        r.reason.strip().splitlines()[-1]
+        for r in found
+        if r.outcome == "skipped" and r.reason.strip()
+    }
+    if status == "skipped" and len(reasons) == 1:
+        notes += f": {reasons.pop()}"
+    return [
+        row.layer,
+        row.test,
+        status,
+        "" if worst is None else f"{worst:.1e}",
+        ""
+        if row.limit is None
+        else f"{row.limit:.0e}".replace("e-0", "e-")
+        if row.limit < 0.1
+        else f"{row.limit:g}",
+        notes.replace("|", "\\|"),
+    ], good
+
+
+HEAD = """# Status
+
+Made by `make status` from test results; do not edit. {commit}
+
+*max_diff* is the largest difference that the row's tests measured, relative to the largest value expected (absolute where that is below 1); for the overfitting row it is the loss. *atol* is the limit that the plan of the project sets; the tests' own limits are tighter (`tests/support/tolerance.cpp`). *skipped* and *not run* say what is missing; they are not successes.
+
+| Layer | Test | Status | max_diff | atol | Notes |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.xml")
+    parser.add_argument("--commit", default="", help="sentence that says what was tested")
+    parser.add_argument("--out", type=Path, help="default: standard output")
+    arguments = parser.parse_args()
+    try:
+        results = [result for path in arguments.results for result in results_of(path)]
+    except (OSError, ElementTree.ParseError) as error:
+        print(f"status_table.py: error: {error}", file=sys.stderr)
+        return 2
+    lines, good = [], True
+    for row in ROWS:
+        row_cells, row_good = cells(row, results)
+        lines.append("| " + " | ".join(row_cells) + " |")
+        good = good and row_good
+    text = HEAD.format(commit=arguments.commit).replace(". \n", ".\n") + "\n".join(lines) + "\n"
+    if arguments.out is None:
+        print(text, end="")
+    else:
+        arguments.out.write_text(text, encoding="utf-8")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
