@@ -37,7 +37,7 @@ tests() {
 }
 
 pack() { # pack DIR
-  scripts/package_program.sh build/image "$1"
+  .venv/bin/python scripts/package_program.py build/image "$1"
   install -m 755 scripts/container_help.sh "$1/bin/container_help"
   # The package from the wheel in place of the tree's.
   rm -f .venv/lib/python3*/site-packages/kda-dev.pth

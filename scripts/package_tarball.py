@@ -20,7 +20,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import package_program
+from package_program import fail
+
 #: what the loader needs of torch's wheel for a program that links torch_cpu and c10
 TORCH_LIBRARIES = ("libtorch_cpu.so", "libc10.so", "libgomp.so.1")
 NVIDIA_LIBRARIES = ("libcudart.so.13", "libcupti.so.13")
@@ -47,10 +49,6 @@ link.symlink_to(pathlib.Path(spec.submodule_search_locations[0]) / "lib")
 print(f"{link} -> {os.readlink(link)}")
 PY
 """
-
-
-def fail(text: str) -> SystemExit:
-    return SystemExit(f"package_tarball: error: {text}")
 
 
 def cache_entry(build: Path, name: str) -> str:
@@ -104,8 +102,7 @@ def bundle_torch(build: Path, target: Path) -> None:
 
 def fill(build: Path, folder: Path, torch: str) -> None:
     """The unpacked tarball in `folder`."""
-    script = ROOT / "scripts" / "package_program.sh"
-    subprocess.run([script, build, folder], check=True)
+    package_program.fill(build, folder)
     set_run_path(folder / "bin" / "kda", RUN_PATHS["bin"])
     for library in (folder / "lib").glob("libkda_*.so"):
         set_run_path(library, RUN_PATHS["lib"])

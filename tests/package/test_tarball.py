@@ -101,6 +101,16 @@ def test_runs_elsewhere_for_another_user(bundled: Path, home: Path) -> None:
     assert "all well" in doctor.stdout
 
 
+def test_loads_nothing_else_of_the_machine(bundled: Path) -> None:
+    """Everything comes from the tarball, but for the libraries of glibc and g++."""
+    system = re.compile(r"(lib(c|m|dl|rt|util|pthread|stdc\+\+|gcc_s)|ld-linux.*)\.so")
+    for file in (bundled / "bin/kda", bundled / "lib/libkda_torch.so"):
+        shown = subprocess.run(["ldd", file], capture_output=True, text=True, check=True)
+        for name, path in re.findall(r"^\s*(\S+) => (\S+)", shown.stdout, re.MULTILINE):
+            inside = Path(path).resolve().is_relative_to(bundled.resolve())
+            assert inside or system.match(name), (file, name, path)
+
+
 def test_trains_and_generates(bundled: Path, home: Path) -> None:
     text = bundled / "share/kda/python/kda/corpus/tiny/en.txt"
     model, out = home / "spm.model", home / "run"
@@ -120,7 +130,7 @@ def test_trains_and_generates(bundled: Path, home: Path) -> None:
 
 
 def test_no_path_of_the_build_machine(linked: Path) -> None:
-    note = re.compile(r"\(RUNPATH\)\s+Library runpath: \[(.*)\]")
+    note = re.compile(r"\((?:RUNPATH|RPATH)\)\s+Library r(?:un)?path: \[(.*)\]")
     programs = [linked / "bin/kda", *(linked / "lib").glob("libkda_*.so")]
     assert len(programs) >= 2
     for path in programs:
