@@ -375,12 +375,13 @@ __global__ void __launch_bounds__(kBoundedThreads<kD>, kBoundedBlocks<kD>)
         const float up1 = ptx::exp2_approx(l[row][n][1]);
         const float down0 = ptx::exp2_approx(-l[row][n][0]);
         const float down1 = ptx::exp2_approx(-l[row][n][1]);
-        const float q0 = low_of(q_raw[row][n]) * rstd_q[row];
-        const float q1 = high_of(q_raw[row][n]) * rstd_q[row];
-        const float k0 = low_of(k_raw[row][n]) * rstd_k[row];
-        const float k1 = high_of(k_raw[row][n]) * rstd_k[row];
+        const std::uint32_t q = scale_pair(q_raw[row][n], rstd_q[row], rstd_q[row]);
+        const std::uint32_t k = scale_pair(k_raw[row][n], rstd_k[row], rstd_k[row]);
+        const float k0 = low_of(k);
+        const float k1 = high_of(k);
         const std::uint32_t at = pair_at(row, n);
-        ptx::store_shared_pair(smem_address(s.q_up) + at, pack_bf16(q0 * up0, q1 * up1));
+        ptx::store_shared_pair(smem_address(s.q_up) + at,
+                               pack_bf16(low_of(q) * up0, high_of(q) * up1));
         ptx::store_shared_pair(smem_address(s.k_up) + at,
                                pack_bf16(beta[row] * k0 * up0, beta[row] * k1 * up1));
         ptx::store_shared_pair(smem_address(s.k_down) + at, pack_bf16(k0 * down0, k1 * down1));

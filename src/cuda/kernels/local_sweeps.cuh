@@ -71,6 +71,17 @@ struct LocalSmem {
   float da_log[16];
 };
 
+// A pair of channels of q or k, normalised and rounded as the tensor's type would.
+template <bool kPlain>
+__device__ inline float2 unit_pair(Elem elem, float2 x, float rstd) {
+  x = make_float2(x.x * rstd, x.y * rstd);
+  if (!kPlain && elem == Elem::kF16) {
+    x = make_float2(round_to(Elem::kF16, x.x), round_to(Elem::kF16, x.y));
+  }
+  const std::uint32_t pair = pack_bf16(x.x, x.y);
+  return make_float2(low_of(pair), high_of(pair));
+}
+
 // Step 3: products of do, X and U with S and D, accumulated over the columns that are in shared
 // memory.
 template <int kK, int kV>
@@ -194,8 +205,7 @@ __device__ __forceinline__ void local_sweeps(const ChunkArgs& args, const Chunk&
   };
   // Unit q or k: channels d0 + 8 n, + 1 of a row; `rstd` is 0 past the end.
   const auto unit = [&](const Tensor& x, std::int64_t at, int n, float rstd) {
-    const float2 pair = load_pair<kPlain>(x, at, first + 8 * n, K);
-    return make_float2(pair.x * rstd, pair.y * rstd);
+    return unit_pair<kPlain>(x.elem, load_pair<kPlain>(x, at, first + 8 * n, K), rstd);
   };
   {
     std::int64_t q_at[2];

@@ -126,10 +126,20 @@ __device__ inline void row_norms(const Inputs& in, const Tensor& x, const std::i
   }
 }
 
-// Eight elements of q or k as they are, in bf16 pairs.
-__device__ inline uint4 pack8(const float (&x)[8]) {
-  return make_uint4(pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]),
-                    pack_bf16(x[6], x[7]));
+// The same, normalised, rounded as the tensor's type would, in pairs.
+template <int kK, bool kPlain>
+__device__ inline uint4 load_unit(const Tensor& x, std::int64_t at, bool valid, int m, int dim,
+                                  const uint4 (&raw)[kPlain ? kK / 32 : 1][2][kPrepThreads],
+                                  int row, float rstd) {
+  float value[8];
+  load_step<kK, kPlain>(x, at, valid, m, dim, raw, row, value);
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    value[e] *= rstd;
+    if (!kPlain && x.elem == Elem::kF16) value[e] = round_to(Elem::kF16, value[e]);
+  }
+  return make_uint4(pack_bf16(value[0], value[1]), pack_bf16(value[2], value[3]),
+                    pack_bf16(value[4], value[5]), pack_bf16(value[6], value[7]));
 }
 
 // To the nearest multiple of 2^-13, for |x| < 512; to the nearest integer.
@@ -289,20 +299,16 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
       total[0] = make_float4(l[1][0], l[1][1], l[1][2], l[1][3]);
       total[1] = make_float4(l[1][4], l[1][5], l[1][6], l[1][7]);
     }
-    // q and k, later the row factors, stay in the thread's own places in shared memory: what every
-    // phase below needs at once would not fit into registers. 1 / |q| and 1 / |k| are part of the
-    // factors: unit vectors are not rounded on their own.
+    // Unit q and k, later the row factors, stay in the thread's own places in shared memory: what
+    // every phase below needs at once would not fit into registers.
     uint4(&q)[2][kPrepThreads] = own.raw[0][kPlain ? m : 0];
     uint4(&k)[2][kPrepThreads] = own.raw[1][kPlain ? m : 0];
-    if constexpr (!kPlain) {
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        float x[8];
-        load_step<kK, kPlain>(in.q, q_at[row], valid[row], m, K, own.raw[0], row, x);
-        q[row][tid] = pack8(x);
-        load_step<kK, kPlain>(in.k, k_at[row], valid[row], m, K, own.raw[1], row, x);
-        k[row][tid] = pack8(x);
-      }
+    for (int row = 0; row < 2; ++row) {
+      q[row][tid] =
+          load_unit<kK, kPlain>(in.q, q_at[row], valid[row], m, K, own.raw[0], row, rstd_q[row]);
+      k[row][tid] =
+          load_unit<kK, kPlain>(in.k, k_at[row], valid[row], m, K, own.raw[1], row, rstd_k[row]);
     }
     // Diagonal block. Sums on a grid of 2^-13 and integer anchors: an anchor then scales factors by
     // exact powers of two, so that what a row gives does not depend, to the last bit, on later
@@ -314,12 +320,12 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
         std::uint32_t a_q[4] = {};
         std::uint32_t a_k[4] = {};
         std::uint32_t b[2];
-        uint2 raw_q[2];
-        uint2 raw_k[2];
+        uint2 unit_q[2];
+        uint2 unit_k[2];
 #pragma unroll
         for (int row = t; row < 2; ++row) {
-          raw_q[row] = ptx::load_shared_half(smem_address(&q[row][tid]) + 8 * half);
-          raw_k[row] = ptx::load_shared_half(smem_address(&k[row][tid]) + 8 * half);
+          unit_q[row] = ptx::load_shared_half(smem_address(&q[row][tid]) + 8 * half);
+          unit_k[row] = ptx::load_shared_half(smem_address(&k[row][tid]) + 8 * half);
         }
 #pragma unroll
         for (int pair = 0; pair < 2; ++pair) {
@@ -328,17 +334,14 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
           const float own1 = on_grid(l[t][e + 1]);
           const float anchor0 = nearest_integer(__shfl_sync(0xffffffffU, own0, 16 + c));
           const float anchor1 = nearest_integer(__shfl_sync(0xffffffffU, own1, 16 + c));
-          b[pair] = scale_pair(pair == 0 ? raw_k[t].x : raw_k[t].y,
-                               rstd_k[t] * ptx::exp2_approx(anchor0 - own0),
-                               rstd_k[t] * ptx::exp2_approx(anchor1 - own1));
+          b[pair] = scale_pair(pair == 0 ? unit_k[t].x : unit_k[t].y,
+                               ptx::exp2_approx(anchor0 - own0), ptx::exp2_approx(anchor1 - own1));
 #pragma unroll
           for (int row = t; row < 2; ++row) {
             const float up0 = ptx::exp2_approx(on_grid(l[row][e]) - anchor0);
             const float up1 = ptx::exp2_approx(on_grid(l[row][e + 1]) - anchor1);
-            a_q[2 * pair + row] = scale_pair(pair == 0 ? raw_q[row].x : raw_q[row].y,
-                                             rstd_q[row] * up0, rstd_q[row] * up1);
-            a_k[2 * pair + row] = scale_pair(pair == 0 ? raw_k[row].x : raw_k[row].y,
-                                             rstd_k[row] * up0, rstd_k[row] * up1);
+            a_q[2 * pair + row] = scale_pair(pair == 0 ? unit_q[row].x : unit_q[row].y, up0, up1);
+            a_k[2 * pair + row] = scale_pair(pair == 0 ? unit_k[row].x : unit_k[row].y, up0, up1);
           }
         }
         ptx::mma_bf16(n_acc[3][t], a_q, b[0], b[1]);
@@ -367,17 +370,16 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {  // column factors
-      const uint4 raw_k = ptx::load_shared(smem_address(&k[row][tid]));
-      const std::uint32_t k_pair[4] = {raw_k.x, raw_k.y, raw_k.z, raw_k.w};
+      const uint4 unit_k = ptx::load_shared(smem_address(&k[row][tid]));
+      const std::uint32_t k_pair[4] = {unit_k.x, unit_k.y, unit_k.z, unit_k.w};
       std::uint32_t column[4];
       std::uint32_t kh[4];
 #pragma unroll
       for (int p = 0; p < 4; ++p) {
         const float2 own = *reinterpret_cast<const float2*>(&s.total[warp][8 * c + 2 * p]);
         const float2 end = *reinterpret_cast<const float2*>(&s.channel[warp][1][8 * c + 2 * p]);
-        const float k0 = low_of(k_pair[p]) * rstd_k[row] * ptx::exp2_approx(own.x - l[row][2 * p]);
-        const float k1 =
-            high_of(k_pair[p]) * rstd_k[row] * ptx::exp2_approx(own.y - l[row][2 * p + 1]);
+        const float k0 = low_of(k_pair[p]) * ptx::exp2_approx(own.x - l[row][2 * p]);
+        const float k1 = high_of(k_pair[p]) * ptx::exp2_approx(own.y - l[row][2 * p + 1]);
         column[p] = pack_bf16(k0, k1);
         kh[p] = pack_bf16(k0 * end.x, k1 * end.y);
         if (warp == 0) {  // block 0 relative to e_1, for the rows of blocks 2 and 3
@@ -397,10 +399,10 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
     for (int row = 0; row < 2; ++row) {  // row factors
       std::uint32_t x[4];
       std::uint32_t y[4];
-      const uint4 raw_q = ptx::load_shared(smem_address(&q[row][tid]));
-      const uint4 raw_k = ptx::load_shared(smem_address(&k[row][tid]));
-      const std::uint32_t q_pair[4] = {raw_q.x, raw_q.y, raw_q.z, raw_q.w};
-      const std::uint32_t k_pair[4] = {raw_k.x, raw_k.y, raw_k.z, raw_k.w};
+      const uint4 unit_q = ptx::load_shared(smem_address(&q[row][tid]));
+      const uint4 unit_k = ptx::load_shared(smem_address(&k[row][tid]));
+      const std::uint32_t q_pair[4] = {unit_q.x, unit_q.y, unit_q.z, unit_q.w};
+      const std::uint32_t k_pair[4] = {unit_k.x, unit_k.y, unit_k.z, unit_k.w};
       std::uint32_t kt[4];
       std::uint32_t qt[4];
 #pragma unroll
@@ -408,10 +410,10 @@ __device__ __forceinline__ void prep_mma_tile(const ChunkArgs& args, std::int64_
         const float2 start = *reinterpret_cast<const float2*>(&s.channel[warp][0][8 * c + 2 * p]);
         const float up0 = ptx::exp2_approx(l[row][2 * p]);
         const float up1 = ptx::exp2_approx(l[row][2 * p + 1]);
-        const float q0 = low_of(q_pair[p]) * rstd_q[row] * up0;
-        const float q1 = high_of(q_pair[p]) * rstd_q[row] * up1;
-        const float k0 = low_of(k_pair[p]) * rstd_k[row] * up0;
-        const float k1 = high_of(k_pair[p]) * rstd_k[row] * up1;
+        const float q0 = low_of(q_pair[p]) * up0;
+        const float q1 = high_of(q_pair[p]) * up1;
+        const float k0 = low_of(k_pair[p]) * up0;
+        const float k1 = high_of(k_pair[p]) * up1;
         x[p] = pack_bf16(q0, q1);
         y[p] = pack_bf16(k0, k1);
         kt[p] = pack_bf16(k0 * start.x, k1 * start.y);
