@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "cuda/cuda_backends.h"
@@ -13,8 +14,9 @@
 namespace kda::test {
 
 inline constexpr const char* kFused = "fused kernel for Hopper (sm_90a)";
+inline constexpr const char* kBackward = "kernels for Hopper (sm_90a)";
 
-// A case that the fused forward serves, to be varied.
+// A case that both directions serve, to be varied.
 inline Case served(const std::string& name) {
   return {.name = name,
           .T = 130,
@@ -26,28 +28,57 @@ inline Case served(const std::string& name) {
           .betas = Betas::kLogit,
           .qk_l2norm = true,
           .h_kv = true,
-          .narrow_gate = true};
+          .narrow_gate = true,
+          .narrow_states = true};
 }
 
-// The path of a case's forward call; tensors lie where nothing reads them.
-inline std::string path_of(const Case& c, DType io) {
-  alignas(16) static char nowhere[16];
-  const auto view = [](DType dtype, std::initializer_list<std::int64_t> shape) {
+// A case's inputs where nothing reads them, for questions about paths.
+struct NoCall {
+  alignas(16) static inline char nowhere[16];
+  static TensorView view(DType dtype, std::initializer_list<std::int64_t> shape) {
     TensorView v = view_of(nowhere, dtype, shape);
     v.space = MemorySpace::kCuda;
     return v;
-  };
-  const CaseDTypes dtype = dtypes_of(c, io);
+  }
+
+  NoCall(const Case& from, DType io) : c(from), dtype(dtypes_of(from, io)) {
+    in.q = in.k = view(dtype.io, {c.B, c.T, c.H, c.K});
+    in.v = view(dtype.io, {c.B, c.T, c.HV, c.V});
+    (c.raw_gate() ? in.g_raw : in.g_ln) = view(dtype.gate_beta, {c.B, c.T, c.HV, c.K});
+    if (c.has_a_log()) in.gate.a_log = view(dtype.params, {c.HV});
+    if (c.safe_gate()) in.gate.lower_bound_ln = -5.0;
+    (c.beta_is_logit() ? in.beta_logit : in.beta) = view(dtype.gate_beta, {c.B, c.T, c.HV});
+    in.qk_l2norm = c.qk_l2norm;
+    if (!c.cu.empty()) {
+      in.cu_seqlens = view_of(c.cu.data(), {static_cast<std::int64_t>(c.cu.size())});
+    }
+  }
+  TensorView states() const {
+    return view(c.narrow_states ? dtype.io : dtype.params, {num_state_blocks(in), c.HV, c.K, c.V});
+  }
+
+  Case c;
+  CaseDTypes dtype;
+  OperatorInputs in;
+};
+
+// The path of a case's forward call, and of its backward call.
+inline std::string path_of(const Case& c, DType io) {
+  const NoCall call(c, io);
   ChunkForwardParams p;
-  p.in.q = p.in.k = view(dtype.io, {c.B, c.T, c.H, c.K});
-  p.in.v = view(dtype.io, {c.B, c.T, c.HV, c.V});
-  (c.raw_gate() ? p.in.g_raw : p.in.g_ln) = view(dtype.gate_beta, {c.B, c.T, c.HV, c.K});
-  if (c.has_a_log()) p.in.gate.a_log = view(dtype.params, {c.HV});
-  if (c.safe_gate()) p.in.gate.lower_bound_ln = -5.0;
-  (c.beta_is_logit() ? p.in.beta_logit : p.in.beta) = view(dtype.gate_beta, {c.B, c.T, c.HV});
-  p.in.qk_l2norm = c.qk_l2norm;
-  p.o = view(dtype.io, {c.B, c.T, c.HV, c.V});
+  p.in = call.in;
+  p.o = NoCall::view(call.dtype.io, {c.B, c.T, c.HV, c.V});
+  if (c.h_kv) p.h_kv = call.states();
   return cuda::chunk_forward_path(p);
+}
+inline std::string backward_path_of(const Case& c, DType io) {
+  const NoCall call(c, io);
+  ChunkBackwardParams p;
+  p.in = call.in;
+  p.d_o = NoCall::view(call.dtype.io, {c.B, c.T, c.HV, c.V});
+  p.dq = NoCall::view(call.dtype.gradient, {c.B, c.T, c.H, c.K});
+  if (c.h_kv) p.h_kv = call.states();
+  return cuda::chunk_backward_path(p);
 }
 
 class HopperFixture : public ::testing::Test {
@@ -60,6 +91,13 @@ class HopperFixture : public ::testing::Test {
     }
     const std::string path = path_of(served("served"), DType::kBF16);
     if (path != kFused) GTEST_SKIP() << path;
+  }
+  // That the kernels under test serve a case: both directions where it keeps the states.
+  void expect_served(const Case& c) {
+    EXPECT_EQ(path_of(c, DType::kBF16), kFused) << c.name;
+    if (c.h_kv && c.K == 128) {
+      EXPECT_EQ(backward_path_of(c, DType::kBF16), kBackward) << c.name;
+    }
   }
   TestBackend backend_;
 };

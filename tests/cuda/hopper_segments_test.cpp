@@ -101,6 +101,7 @@ class HopperSegmentCase : public HopperSegments, public ::testing::WithParamInte
 
 TEST_P(HopperSegmentCase, MatchesTheDoubleRecurrence) {
   const Case& c = GetParam();
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const Outputs expected = oracle(c, data);
   const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
@@ -133,6 +134,7 @@ TEST_F(HopperSegments, SixteenHeads_AsInOnePiece) {
   c.T = 8192;
   c.H = c.HV = 16;
   c.decays = Decays::kZero;
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const RunResult cut = run_chunk(backend_, c, data);
   cuda::set_hopper_segments(false);
@@ -206,6 +208,7 @@ TEST_F(HopperSegments, LongRows_DoNotSeeTheBatch) {
   c.T = 4170;
   c.H = 1;
   c.HV = 2;
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const RunResult all = run_chunk(backend_, c, data);
   for (std::int64_t n = 0; n < c.B; ++n)
@@ -219,6 +222,7 @@ TEST_F(HopperSegments, PackedSequences_DoNotSeeEachOther) {
   c.HV = 2;
   c.T = 12500;
   c.cu = {0, 100, 4200, 4200, 8300, 12399, 12500};
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const RunResult all = run_chunk(backend_, c, data);
   for (std::int64_t n : {0, 1, 3, 4, 5}) {
@@ -237,6 +241,7 @@ TEST_F(HopperSegments, BoundariesOnTheDevice_SameBits) {
     c.T = 9300;
     c.cu = cu;
     c.h_kv = false;
+    expect_served(c);
     const CaseData data = make_data(c, backend_.io);
     const RunResult expected = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
     const DeviceInputs inputs(backend_, c, data);
@@ -270,6 +275,7 @@ TEST_F(HopperSegments, TenThousandSequences_MatchTheDoubleRecurrence) {
   for (int n = 0; n < 10000; ++n)
     c.cu.push_back(c.cu.back() + n * 7 % 4);
   c.T = c.cu.back();
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const Outputs expected = oracle(c, data, {.backward = false});
   const RunResult result = run_chunk(backend_, c, data, {.backward = false});

@@ -23,7 +23,7 @@ Case standard(const std::string& name) {
 class HopperStandard : public HopperFixture {
  protected:
   void expect_right(const Case& c, const CaseData& data) {
-    ASSERT_EQ(path_of(c, DType::kBF16), kFused);
+    expect_served(c);
     const Outputs expected = oracle(c, data);
     const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
     ASSERT_EQ(result.unsupported, "");
@@ -134,6 +134,7 @@ TEST_F(HopperStandard, PackedSequences_DoNotSeeEachOther) {
   c.T = 150;
   c.cu = {0, 33, 97, 150};
   c.decays = Decays::kBound;
+  expect_served(c);
   CaseData data = make_data(c, backend_.io);
   const RunResult before = run_chunk(backend_, c, data, {.keep_bits = true});
   for (std::int64_t t = 33; t < 97; ++t) {

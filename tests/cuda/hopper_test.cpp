@@ -53,6 +53,9 @@ TEST(HopperPath, NamesTheKernelsAndTheReason) {
   c.narrow_gate = false;
   refused(c, DType::kBF16, "g_raw");
   c = served("varied");
+  c.narrow_states = false;
+  refused(c, DType::kBF16, "h_kv");
+  c = served("varied");
   c.qk_l2norm = false;
   refused(c, DType::kBF16, "qk_l2norm");
 }
@@ -147,6 +150,7 @@ class HopperChunk : public HopperScan, public ::testing::WithParamInterface<Case
 
 TEST_P(HopperChunk, MatchesTheDoubleRecurrence) {
   const Case& c = GetParam();
+  expect_served(c);
   const CaseData data = make_data(c, backend_.io);
   const Outputs expected = oracle(c, data);
   const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});

@@ -79,6 +79,7 @@ struct Case {
   bool h_kv = false;  // written by the forward, read by the backward
 
   bool narrow_gate = false;     // g and beta in the io dtype instead of f32
+  bool narrow_states = false;   // h_kv, too
   bool wide_gradients = false;  // dq, dk, dv, dg, dbeta in f32 (f64)
   bool cu_i32 = false;
   Layout in_layout = Layout::kContiguous;

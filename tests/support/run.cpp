@@ -90,8 +90,8 @@ ChunkForwardParams forward_params(const Case& c, const OperatorInputs& in, DType
         out->add(Quantity::kFinalState, accum, {c.N(), c.HV, c.K, c.V}, c.state_layout);
   }
   if (c.h_kv) {
-    p.h_kv =
-        out->add(Quantity::kH, accum, {num_state_blocks(in), c.HV, c.K, c.V}, Layout::kContiguous);
+    p.h_kv = out->add(Quantity::kH, c.narrow_states ? io : accum,
+                      {num_state_blocks(in), c.HV, c.K, c.V}, Layout::kContiguous);
   }
   return p;
 }
