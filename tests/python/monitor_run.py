@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import struct
@@ -44,7 +45,7 @@ class FakeRun:
 
     def put_text(self, text: str) -> None:
         with self.log.open("ab", buffering=0) as stream:
-            stream.write(text.encode())
+            stream.write(text.encode("utf-8", "surrogatepass"))
 
     def steps(self, first: int, last: int) -> None:
         for step in range(first, last + 1):
@@ -80,9 +81,12 @@ class FakeRun:
 
     def resume(self, step: int) -> None:
         """Training was killed and goes on from the checkpoint of ``step``, with other numbers."""
-        lines = self.log.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step]
-        os.truncate(self.log, sum(map(len, kept)))
+        kept = 0
+        for line in self.log.read_bytes().splitlines(keepends=True):
+            if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                break
+            kept += len(line)
+        os.truncate(self.log, kept)
         self.seed += 1
         self.put({"kind": "resume", "step": step, "micro": 0})
 
@@ -146,10 +150,15 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT / "python"), **more}
 
 
+def need(package: str) -> None:
+    """Skips a test whose optional library is missing. (Loading one takes seconds.)"""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"the optional package {package} is not installed")
+
+
 def read_tensorboard(folder: Path) -> list[tuple[str, int, float]]:
-    accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator", reason="tensorboard is missing"
-    )
+    from tensorboard.backend.event_processing import event_accumulator as accumulator
+
     events = accumulator.EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
     return [
@@ -196,7 +205,7 @@ def read_wandb(folder: Path) -> list[tuple[str, int, float]]:
     from wandb.proto.wandb_internal_pb2 import Record
 
     found = []
-    for path in sorted(folder.glob("wandb/*/*.wandb")):
+    for path in sorted(folder.glob("wandb/*run-*-*/*.wandb")):
         for data in _leveldb_records(path.read_bytes()):
             record = Record.FromString(data)
             if record.WhichOneof("record_type") != "history":

@@ -59,14 +59,22 @@ class Exporter:
             require_records(self.options.run)
         self.options.out.mkdir(parents=True, exist_ok=True)
         with position.Lock(self.options.out / f"{self.options.name}.lock"):
-            self._catch_signals()
-            self._wait_for_log()
-            while True:
-                try:
-                    self._export_once()
-                    return
-                except Rewound:
-                    continue  # what was saved no longer matches: a new generation
+            before = {signum: signal.getsignal(signum) for signum in _STOP_SIGNALS}
+            try:
+                self._catch_signals()
+                self._wait_for_log()
+                self._export_all()
+            finally:
+                for signum, handler in before.items():
+                    signal.signal(signum, handler)
+
+    def _export_all(self) -> None:
+        while True:
+            try:
+                self._export_once()
+                return
+            except Rewound:
+                continue  # what was saved no longer matches: a new generation
 
     def tell_once(self, what: str) -> None:
         if what not in self._told:

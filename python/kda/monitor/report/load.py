@@ -135,7 +135,7 @@ def load_eval(path: Path) -> EvalReport:
 
 def run_names(paths: Sequence[Path]) -> list[str]:
     """The folders' names; as many parents before them as are needed to tell them apart."""
-    folders = [(path if path.is_dir() else path.parent).absolute() for path in paths]
+    folders = [(path.parent if path.is_file() else path).absolute() for path in paths]
     for depth in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = ["/".join(folder.parts[-depth:]).lstrip("/") or "run" for folder in folders]
         if len(set(names)) == len(names):

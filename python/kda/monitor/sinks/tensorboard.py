@@ -3,8 +3,8 @@
 Exactly once: the position names the event file and its length when it was saved; whatever a killed
 exporter wrote behind that is cut off before going on. Times follow from the log alone, so the bytes
 that come again are the same and a running TensorBoard, which may have read the old ones, keeps its
-place. When training went back, a new file replaces the old one; its first event is a session start
-at step 0, which tells a running TensorBoard to drop what it has.
+place. When training went back, a new file replaces the old one, which stays empty; its first event
+is a session start at step 0, which tells a running TensorBoard to drop what it has.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class TensorBoardSink:
         if not goes_on:
             self._begin(folder, target)
         for other in folder.glob(f"{_PREFIX}*"):
-            if other != self._path:
-                other.unlink()  # an older generation, or the start of one that was killed
+            # An older generation, or the start of one that was killed. Emptied and not removed:
+            # TensorBoard's Python reader would stop at a file that it had open and is gone.
+            if other != self._path and other.stat().st_size > 0:
+                os.truncate(other, 0)
         return goes_on
 
     def _reopen(self, folder: Path, state: dict[str, Any]) -> bool:

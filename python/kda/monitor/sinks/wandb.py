@@ -79,6 +79,7 @@ class WandbSink:
                 return False
             except Exception as error:  # whatever the library throws, the run is not lost
                 self._warn(f"W&B: not online ({first_line(error)}); writing an offline run")
+                self._library.teardown()  # its process still holds the id
                 self._mode = "offline"
         self._start(target, self._mode)
         return False
