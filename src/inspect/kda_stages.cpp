@@ -17,8 +17,8 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <map>
 #include <numbers>
 
 #include "kda/error.h"
@@ -208,9 +208,7 @@ at::Tensor attention_map(const KdaInputs& in) {
 void open_operator(Graph& graph, std::int64_t index) {
   if (!graph.nodes[static_cast<std::size_t>(index)].stages.empty()) return;
   const KdaInputs in = kda_inputs(graph.nodes[static_cast<std::size_t>(index)]);
-  const auto start = std::chrono::steady_clock::now();
   const KdaStages stages = kda_stages(in);
-  const auto took = std::chrono::steady_clock::now() - start;
   using Named = std::vector<std::pair<const char*, at::Tensor>>;
   struct Stage {
     const char* name;
@@ -220,16 +218,16 @@ void open_operator(Graph& graph, std::int64_t index) {
   const std::vector<Stage> all{
       {"l2norm", {{"q", in.q}, {"k", in.k}}, {}},
       {"gate", {{"g_ln", in.g_ln}, {"beta", in.beta}}, {}},
-      {"gate_cumsum", {{"gcum_log2", stages.gcum_log2}}, {"gate"}},
-      {"intra", {{"a_qk", stages.a_qk}, {"a_kk", stages.a_kk}}, {"l2norm", "gate", "gate_cumsum"}},
+      {"gate_cumsum", {{"gcum_log2", stages.gcum_log2}}, {"g_ln"}},
+      {"intra", {{"a_qk", stages.a_qk}, {"a_kk", stages.a_kk}}, {"q", "k", "beta", "gcum_log2"}},
       {"wy",
        {{"t_inv", stages.t_inv}, {"w", stages.w}, {"u", stages.u}},
-       {"l2norm", "gate", "gate_cumsum", "intra"}},
+       {"k", "beta", "gcum_log2", "a_kk"}},
       {"state",
        {{"h", stages.h}, {"v_new", stages.v_new}, {"final_state", stages.final_state}},
-       {"l2norm", "gate_cumsum", "wy"}},
-      {"output", {{"o", stages.o}}, {"l2norm", "gate_cumsum", "intra", "state"}}};
-  std::vector<std::pair<std::string, std::int64_t>> places;
+       {"k", "gcum_log2", "w", "u"}},
+      {"output", {{"o", stages.o}}, {"q", "gcum_log2", "a_qk", "h", "v_new"}}};
+  std::map<std::string, OutputRef> made;
   for (const Stage& stage : all) {
     const Node& whole = graph.nodes[static_cast<std::size_t>(index)];
     Node node;
@@ -242,34 +240,22 @@ void open_operator(Graph& graph, std::int64_t index) {
     node.module = whole.module;
     node.stage_of = index;
     node.label = whole.label + "/" + stage.name;
-    // Recomputed together: the time is of all of them.
-    node.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count() /
-                       static_cast<std::int64_t>(all.size());
     for (const char* read : stage.reads) {
-      for (const auto& [name, place] : places) {
-        if (name != read) continue;
-        const auto& outputs = graph.nodes[static_cast<std::size_t>(place)].outputs;
-        for (std::size_t j = 0; j < outputs.size(); ++j) {
-          node.inputs.push_back({read,
-                                 place,
-                                 static_cast<std::int64_t>(j),
-                                 "",
-                                 {},
-                                 outputs[j].form,
-                                 outputs[j].value,
-                                 {}});
-        }
-      }
+      const OutputRef from = made.at(read);
+      const NodeOutput& output = graph.nodes[static_cast<std::size_t>(from.node)]
+                                     .outputs[static_cast<std::size_t>(from.output)];
+      node.inputs.push_back({read, from.node, from.output, "", {}, output.form, output.value, {}});
     }
-    for (const auto& [name, value] : stage.outputs)
+    const auto place = static_cast<std::int64_t>(graph.nodes.size());
+    for (const auto& [name, value] : stage.outputs) {
+      made[name] = {place, static_cast<std::int64_t>(node.outputs.size())};
       node.outputs.push_back({TensorForm::of(value), -1, value, name});
+    }
     if (std::string(stage.name) == "output") {
       const at::Tensor real = host_double(whole.outputs.front().value).flatten(0, 1);
       node.attributes.push_back(
           {"max_abs_diff_to_operator", (real - stages.o).abs().max().item<double>()});
     }
-    const auto place = static_cast<std::int64_t>(graph.nodes.size());
-    places.emplace_back(stage.name, place);
     graph.nodes[static_cast<std::size_t>(index)].stages.push_back(place);
     graph.nodes.push_back(std::move(node));
   }

@@ -37,7 +37,7 @@ std::vector<Selection> by_ordinal(const Graph& graph, const std::vector<Selectio
   const std::int64_t ordinal = wanted < 0 ? last + 1 + wanted : wanted;
   if (ordinal < 1 || ordinal > last) {
     throw Error(ErrorCode::kInvalidArgument,
-                "layers: expected an ordinal from 1 to " + std::to_string(last) + " or from -" +
+                "expected an ordinal from 1 to " + std::to_string(last) + " or from -" +
                     std::to_string(last) + " to -1, got " + std::to_string(wanted));
   }
   std::vector<Selection> found;
@@ -69,7 +69,7 @@ std::vector<Selection> by_output(const Graph& graph, const std::vector<Selection
   for (Selection& item : found) {
     const auto& outputs = graph.nodes[static_cast<std::size_t>(item.node)].outputs;
     if (*output >= static_cast<std::int64_t>(outputs.size())) {
-      throw Error(ErrorCode::kInvalidArgument, "layers: " + item.name + " has outputs 0 to " +
+      throw Error(ErrorCode::kInvalidArgument, item.name + " has outputs 0 to " +
                                                    std::to_string(outputs.size() - 1) + ", got " +
                                                    std::to_string(*output));
     }
@@ -106,7 +106,7 @@ std::vector<Selection> by_glob(const std::vector<Selection>& all, const std::str
     names.insert(item.kind == Selection::Kind::kNode ? without_pass(item.name) : item.name);
     if (item.kind == Selection::Kind::kQuantity) names.insert(item.quantity.kind);
   }
-  std::string text = "layers: nothing is called '" + word + "'; nearest:";
+  std::string text = "nothing is called '" + word + "'; nearest:";
   for (const std::string& name : nearest_names(word, {names.begin(), names.end()}, 3))
     text += " " + name;
   throw Error(ErrorCode::kInvalidArgument, text);

@@ -146,7 +146,7 @@ class Writer {
               quoted(node.label) + " [label=" + quoted(text) + style + "];\n";
     };
     for (const NodeInput& input : node.inputs) {
-      edge(input.node, node.kind == NodeKind::kStage ? "" : input.argument, "");
+      edge(input.node, input.argument, "");
       for (const std::int64_t writer : input.writers)
         edge(writer, "written", ", style=dashed");
     }

@@ -66,6 +66,7 @@ void check_form(const Json& trace) {
     for (const Json& input : node["inputs"]) {
       EXPECT_NE(input.contains("node"), input.contains("parameter"));
       EXPECT_TRUE(input.at("shape").is_array());
+      EXPECT_TRUE(input.at("argument").is_string());
     }
     for (const Json& output : node["outputs"]) {
       for (const char* key : {"shape", "dtype", "strides", "view_of"})

@@ -221,6 +221,31 @@ TEST(Recorder_Off, LeavesNothingBehind) {
   EXPECT_FALSE(at::hasThreadLocalCallbacks());
 }
 
+struct Counted {
+  Counted() = default;
+  Counted(const Counted&) { ++copies; }
+  static inline int copies = 0;
+};
+
+TEST(Recorder_Off, CopiesNoArgumentAndBuildsNoName) {
+  const at::Tensor x = random_tensor({4}, 14);
+  const Counted counted;
+  const auto call = [&] {
+    return model::in_module("part", [&] {
+      return model::observed(
+          "f", [](const at::Tensor& t, const Counted&) { return t; }, model::arg("x", x),
+          model::arg("counted", counted));
+    });
+  };
+  Counted::copies = 0;
+  const std::size_t holders = x.use_count();
+  EXPECT_TRUE(call().is_same(x));
+  EXPECT_EQ(Counted::copies, 0);
+  EXPECT_EQ(x.use_count(), holders);
+  record({x}, [&] { return call() + 1.0; });
+  EXPECT_GT(Counted::copies, 0) << "a recorder keeps what it needs to run the call again";
+}
+
 TEST(Recorder_Off, OtherThreadsAreNotRecorded) {
   const at::Tensor x = random_tensor({4}, 12);
   const Graph graph = record({x}, [&] {
