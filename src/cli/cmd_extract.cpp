@@ -10,6 +10,7 @@
 #include "inspect/session.h"
 #include "inspect/trace_json.h"
 #include "kda/error.h"
+#include "train/named_errors.h"
 
 namespace kda::cli {
 namespace {
@@ -50,9 +51,11 @@ int run_extract(ExtractCommand command) {
   }
   open_operators(trace.graph, command.inspect.open);
   if (command.list) return print_names(trace.graph);
-  const std::vector<inspect::Extracted> tensors =
-      inspect::extract(trace.graph, inspect::select(trace.graph, command.layers));
-  inspect::write_extracted(command.out, tensors, run.tokens, run.run);
+  const std::vector<inspect::Extracted> tensors = inspect::extract(
+      trace.graph,
+      train::named("--layers", [&] { return inspect::select(trace.graph, command.layers); }));
+  train::named("--out",
+               [&] { inspect::write_extracted(command.out, tensors, run.tokens, run.run); });
   std::printf("%s", run.text().c_str());
   Table table({"name", "shape", "kind", "axes"});
   for (const inspect::Extracted& item : tensors) {

@@ -5,6 +5,7 @@
 
 #include "cli/app.h"
 #include "cli/inspect_run.h"
+#include "cli/no_effect.h"
 #include "cli/table.h"
 #include "inspect/replay.h"
 #include "inspect/session.h"
@@ -13,6 +14,7 @@
 #include "io/atomic_file.h"
 #include "kda/error.h"
 #include "model/batch.h"
+#include "train/named_errors.h"
 #include "train/units.h"
 
 namespace kda::cli {
@@ -93,7 +95,11 @@ void print_validation(const inspect::Graph& graph, const inspect::Validation& va
   }
 }
 
-int run_trace(const TraceCommand& command) {
+int run_trace(const CLI::App* verb, const TraceCommand& command) {
+  if (command.dot.empty() && command.svg.empty()) {
+    refuse_given(verb, {"--only"}, "without --dot or --svg");
+  }
+  if (command.json) refuse_given(verb, {"--nodes"}, "with --json");
   InspectRun run = open_for_inspection(command.inspect, "trace");
   inspect::Trace trace = trace_beside_untraced(run, command.inspect.how);
   run.add_tokens(trace.ids);
@@ -105,12 +111,18 @@ int run_trace(const TraceCommand& command) {
   if (command.json || !command.out.empty()) {
     const io::Json json = inspect::trace_json(graph, run.model.config(), about, validation);
     if (command.json) std::printf("%s\n", json.dump().c_str());
-    if (!command.out.empty()) io::write_json_file(command.out, json);
+    if (!command.out.empty()) {
+      train::named("--out", [&] { io::write_json_file(command.out, json); });
+    }
   }
   if (!command.dot.empty() || !command.svg.empty()) {
     const std::string dot = inspect::to_dot(graph, {command.only});
-    if (!command.dot.empty()) io::write_file_atomic(command.dot, dot);
-    if (!command.svg.empty()) inspect::draw_svg(dot, command.svg);
+    if (!command.dot.empty()) {
+      train::named("--dot", [&] { io::write_file_atomic(command.dot, dot); });
+    }
+    if (!command.svg.empty()) {
+      train::named("--svg", [&] { inspect::draw_svg(dot, command.svg); });
+    }
   }
   if (!command.json) {
     std::printf("%s", run.text().c_str());
@@ -157,7 +169,7 @@ void add_trace(CLI::App& app) {
                  "Record smallest, largest, mean and root mean square of every output");
   verb->add_flag("--nodes", command->nodes, "Print all operations instead of the modules");
   verb->add_flag("--json", command->json, "The graph as JSON on standard output, nothing else");
-  on_run(verb, [command] { return run_trace(*command); });
+  on_run(verb, [verb, command] { return run_trace(verb, *command); });
 }
 
 }  // namespace kda::cli

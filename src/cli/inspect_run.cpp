@@ -9,15 +9,13 @@
 #include "cli/app.h"
 #include "cli/build_info.h"
 #include "cli/console.h"
-#include "cli/model_folder.h"
 #include "cli/number_option.h"
 #include "inspect/kda_stages.h"
 #include "inspect/select.h"
 #include "io/atomic_file.h"
 #include "io/utf8.h"
 #include "kda/error.h"
-#include "model/weights.h"
-#include "train/device.h"
+#include "train/named_errors.h"
 #include "train/units.h"
 
 namespace kda::cli {
@@ -37,7 +35,7 @@ std::vector<std::int64_t> ids_from(const std::string& text, std::int64_t vocab_s
 std::string text_from(const InspectOptions& options) {
   std::string text = options.text;
   if (!options.prompt_file.empty()) {
-    text = io::read_file(options.prompt_file);
+    text = train::named("--prompt-file", [&] { return io::read_file(options.prompt_file); });
     if (!text.empty() && text.back() == '\n') text.pop_back();  // the editor's, not the author's
   }
   const std::string flag = options.has_text ? "--text" : "--prompt-file";
@@ -48,24 +46,6 @@ std::string text_from(const InspectOptions& options) {
   }
   if (text.empty()) throw Error(ErrorCode::kInvalidArgument, flag + ": expected a text, got none");
   return text;
-}
-
-// A downloaded model may come without a tokenizer of ours: token ids need none.
-InspectRun load_without_text(const LoadModelOptions& options, const std::string& verb,
-                             std::string& device_text) {
-  const train::DeviceChoice device = train::choose_device(options.device);
-  binding::set_num_threads(options.threads);
-  const fs::path folder = find_model_folder(options.checkpoint, verb);
-  model::ModelOptions how;
-  how.compute = compute_type(options.dtype);
-  how.backend = options.backend;
-  how.device = device.device;
-  std::vector<std::string> warnings;
-  model::CausalLM model = model::load_model(folder.string(), how, &warnings);
-  for (const std::string& warning : warnings)
-    print_warning(verb, warning);
-  device_text = device.text;
-  return {folder, std::move(model), {}, {}, io::Json::array(), {}};
 }
 
 std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer) {
@@ -139,7 +119,9 @@ InspectRun open_for_inspection(const InspectOptions& options, const std::string&
   std::string device;
   std::optional<InspectRun> out;
   if (!options.ids.empty() && options.load.tokenizer.empty()) {
-    out = load_without_text(options.load, verb, device);
+    ModelAlone alone = load_model_alone(options.load, verb);
+    device = alone.device;
+    out = InspectRun{alone.folder, std::move(alone.model), {}, {}, io::Json::array(), {}};
     const fs::path own = out->folder / "tokenizer.model";
     if (fs::exists(own)) out->pieces = pieces_of(text::Tokenizer::load(own));
     out->ids = ids_from(options.ids, out->model.config().vocab_size);
@@ -176,7 +158,8 @@ void open_operators(inspect::Graph& graph, const std::string& list) {
     for (std::int64_t i = 0; i < count; ++i)
       if (is_operator(i)) wanted.insert(i);
   } else {
-    for (const inspect::Selection& item : inspect::select(graph, list)) {
+    const auto chosen = train::named("--open", [&] { return inspect::select(graph, list); });
+    for (const inspect::Selection& item : chosen) {
       for (std::int64_t i = 0; i < count; ++i) {
         const std::string& module = graph.nodes[static_cast<std::size_t>(i)].module;
         const bool inside = item.kind == inspect::Selection::Kind::kModule &&

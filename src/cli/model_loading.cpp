@@ -59,7 +59,7 @@ void add_model_options(CLI::App* verb, LoadModelOptions& options) {
   add_whole(verb, "--threads", options.threads, kThreadRange, "CPU threads; 0 = all");
 }
 
-LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb) {
+ModelAlone load_model_alone(const LoadModelOptions& options, const std::string& verb) {
   // First: the CUDA library must be there before any other use of torch.
   const train::DeviceChoice device = train::choose_device(options.device);
   train::check_backend(options.backend, device);
@@ -74,7 +74,12 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   model::CausalLM model = model::load_model(folder.string(), how, &warnings);
   for (const std::string& warning : warnings)
     print_warning(verb, warning);
-  const std::filesystem::path own = folder / "tokenizer.model";
+  return {folder, std::move(model), device.text};
+}
+
+LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb) {
+  ModelAlone alone = load_model_alone(options, verb);
+  const std::filesystem::path own = alone.folder / "tokenizer.model";
   text::Tokenizer tokenizer =
       options.tokenizer.empty()
           ? text::Tokenizer::load(own)
@@ -82,12 +87,12 @@ LoadedModel load_for_use(const LoadModelOptions& options, const std::string& ver
   if (!options.tokenizer.empty() && std::filesystem::exists(own)) {
     check_same_tokenizer(tokenizer, text::Tokenizer::load(own), options.tokenizer);
   }
-  if (tokenizer.vocab_size() > model.config().vocab_size) {
+  if (tokenizer.vocab_size() > alone.model.config().vocab_size) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--tokenizer: it has " + std::to_string(tokenizer.vocab_size()) +
-                    " pieces, the model " + std::to_string(model.config().vocab_size));
+                    " pieces, the model " + std::to_string(alone.model.config().vocab_size));
   }
-  return {folder, std::move(model), std::move(tokenizer), device.text};
+  return {alone.folder, std::move(alone.model), std::move(tokenizer), alone.device};
 }
 
 }  // namespace kda::cli

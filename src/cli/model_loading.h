@@ -34,6 +34,14 @@ void add_model_options(CLI::App* verb, LoadModelOptions& options);
 /// other use of torch in the process: it may load the CUDA library.
 LoadedModel load_for_use(const LoadModelOptions& options, const std::string& verb);
 
+/// The same without a tokenizer, which a downloaded model may lack: for token ids.
+struct ModelAlone {
+  std::filesystem::path folder;
+  model::CausalLM model;
+  std::string device;
+};
+ModelAlone load_model_alone(const LoadModelOptions& options, const std::string& verb);
+
 /// "fp32" or "bf16"; "fp16" is refused with its reason.
 kda::DType compute_type(const std::string& dtype);
 

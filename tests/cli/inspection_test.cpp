@@ -53,7 +53,8 @@ TEST(Inspection, Trace_WritesAValidatedGraph) {
   EXPECT_TRUE(io::read_file(dot).starts_with("digraph"));
   const ProgramResult nodes = inspect("trace", {"--text", "The clerk", "--nodes"});
   for (const Json& node : trace["nodes"]) {
-    if (node["kind"] != "stage") EXPECT_TRUE(mentions(nodes.out, node["label"]));
+    if (node["kind"] == "stage") continue;
+    EXPECT_TRUE(mentions(nodes.out, node["label"])) << node["label"];
   }
   const ProgramResult printed = inspect("trace", {"--text", "The clerk", "--json"});
   EXPECT_EQ(Json::parse(printed.out)["nodes"][1]["label"], trace["nodes"][1]["label"]);
@@ -128,10 +129,12 @@ TEST(Inspection, Errors_AreOneLineAndNameTheNearest) {
   refused("trace", {"--ids", "1,99999999"}, {"--ids", "99999999"});
   refused("trace", {"--ids", "1,x"}, {"--ids"});
   refused("trace", {"--ids", "1,2", "--decode", "1", "--backward"}, {"decode"});
+  refused("trace", {"--ids", "1,2", "--only", "layers.0"}, {"--only", "--svg"});
   refused("trace", {"--ids", "1,2", "--open", "model.norm"}, {"--open", "chunk_kda"});
   const ProgramResult missing =
       inspect("trace", {"--ids", "1,2", "--out", "/nowhere/there/trace.json"});
   EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_TRUE(mentions(missing.err, "--out")) << missing.err;
 }
 
 }  // namespace
