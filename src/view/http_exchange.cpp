@@ -68,8 +68,8 @@ Filtered filtered(std::string_view head) {
   return out;
 }
 
-/// The request from memory, the response to a function. The functions without a counterpart in one
-/// version of the library are called by another.
+/// The request from memory, the response to a function. Versions of the library differ in the
+/// functions that they call, hence no `override`.
 class MemoryStream final : public httplib::Stream {
  public:
   MemoryStream(std::string_view in, const HttpExchange::Write& write) : in_(in), write_(write) {}
@@ -80,25 +80,25 @@ class MemoryStream final : public httplib::Stream {
   bool wait_readable() const { return is_readable(); }
   bool wait_writable() const { return open_; }
   time_t duration() const { return 0; }
-  ssize_t read(char* to, std::size_t size) override {
+  ssize_t read(char* to, std::size_t size) {
     const std::size_t count = std::min(size, in_.size() - at_);
     std::copy_n(in_.data() + at_, count, to);
     at_ += count;
     return static_cast<ssize_t>(count);
   }
-  ssize_t write(const char* from, std::size_t size) override {
+  ssize_t write(const char* from, std::size_t size) {
     open_ = open_ && write_(std::string_view(from, size));
     return open_ ? static_cast<ssize_t>(size) : -1;
   }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+  void get_remote_ip_and_port(std::string& ip, int& port) const {
     ip.clear();
     port = 0;
   }
-  void get_local_ip_and_port(std::string& ip, int& port) const override {
+  void get_local_ip_and_port(std::string& ip, int& port) const {
     ip.clear();
     port = 0;
   }
-  socket_t socket() const override { return 0; }
+  socket_t socket() const { return 0; }
   bool is_open() const { return open_; }
 
  private:

@@ -169,6 +169,15 @@ void Trace::check(const std::string& what) {
       c.refuse(where + " occurs twice");
     }
   }
+  for (const SortedJson& node : nodes) {
+    const auto* owner = node["stage_of"].get_ptr<const std::string*>();
+    if (owner == nullptr) continue;
+    const auto found = index_of_.find(*owner);
+    if (found == index_of_.end() || !nodes[found->second]["stage_of"].is_null()) {
+      c.refuse("node " + io::escaped(node["label"].get_ref<const std::string&>()) +
+               ".stage_of: expected the label of an operation that is no stage");
+    }
+  }
 }
 
 std::string Trace::overview_json() const {

@@ -73,6 +73,8 @@ TEST(Trace, WrongFields_AreNamed) {
   refused("phase", [](Json& d) { d["nodes"][0]["phase"] = 2; });
   refused("parents", [](Json& d) { d["nodes"][1]["parents"] = {1}; });
   refused("stage_of", [](Json& d) { d["nodes"][1]["stage_of"] = 3; });
+  refused("no stage", [](Json& d) { d["nodes"][1]["stage_of"] = "nothing"; });
+  refused("no stage", [](Json& d) { d["nodes"][1]["stage_of"] = "chunk_kda_1_1:1/gate"; });
   refused("expected an object", [](Json& d) { d["nodes"][1] = 3; });
   refused("tokens", [](Json& d) { d["tokens"] = {{{"id", 1}}}; });
 }

@@ -1,7 +1,7 @@
 // The operation graph of a trace: modules open and close, an operation shows its facts.
 import {element, formatCount, formatTime, get, selectBox} from './api.js';
 import {bars, panel} from './charts.js';
-import {buildTree, layOut} from './graph_layout.js';
+import {buildTree, hideConstants, layOut} from './graph_layout.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 const MAX_BOXES = 1500;
@@ -43,10 +43,14 @@ class GraphView {
           `${phase.first_token + phase.num_tokens - 1}` : '';
       return [i, `${i}: ${phase.kind}${tokens}`];
     });
-    this.find = element('input', {type: 'search', list: 'labels', placeholder: 'label',
+    this.find = element('input', {type: 'search', list: 'labels', placeholder: 'label', size: 14,
                                   change: () => this.reveal(this.find.value)});
     this.labels = element('datalist', {id: 'labels'});
     this.zoomText = element('output', {}, '100 %');
+    this.constants = element('input', {type: 'checkbox', change: () => {
+      this.buildTree();
+      this.draw();
+    }});
     this.note = element('p', {class: 'note', hidden: true});
     this.box = element('div', {class: 'graph-box', tabindex: 0, role: 'group',
                                'aria-label': 'Operation graph'});
@@ -60,6 +64,7 @@ class GraphView {
         element('div', {class: 'controls'},
                 selectBox('Phase', this.phases, 0, (phase) => this.load(Number(phase))),
                 element('label', {}, 'Find', this.find), this.labels,
+                element('label', {}, this.constants, 'constants'),
                 button('Open all', () => this.openAll()), button('Close all', () => this.closeAll()),
                 button('−', () => this.scale(1 / 1.25), 'Smaller'), this.zoomText,
                 button('+', () => this.scale(1.25), 'Larger')),
@@ -78,10 +83,7 @@ class GraphView {
   async load(phase) {
     this.graph = await get('/view/graph', {file: this.file.label, phase});
     const graph = this.graph;
-    this.tree = buildTree(graph, this.overview.modules, (i) => {
-      const shape = graph.shape[i] ? `[${graph.shape[i].join(', ')}] ${graph.dtype[i] ?? ''}` : '';
-      return graph.duration_ns[i] ? `${shape} · ${formatTime(graph.duration_ns[i])}` : shape;
-    });
+    this.buildTree();
     this.selected = null;
     this.open = new Set();
     const openable = this.groups();
@@ -93,7 +95,21 @@ class GraphView {
     this.labels.replaceChildren(...graph.label.slice(0, 5000).map(
         (label) => element('option', {value: label})));
     this.draw();
+    this.centre();
     await this.drawSums();
+  }
+
+  centre() {
+    this.box.scrollLeft = (this.box.scrollWidth - this.box.clientWidth) / 2;
+  }
+
+  buildTree() {
+    const graph = this.graph;
+    this.tree = buildTree(graph, this.overview.modules, (i) => {
+      const shape = graph.shape[i] ? `[${graph.shape[i].join(', ')}] ${graph.dtype[i] ?? ''}` : '';
+      return graph.duration_ns[i] ? `${shape} · ${formatTime(graph.duration_ns[i])}` : shape;
+    });
+    this.hidden = this.constants.checked ? new Set() : hideConstants(this.tree);
   }
 
   groups() {
@@ -115,6 +131,7 @@ class GraphView {
     }
     this.groups().forEach((item) => this.open.add(item.id));
     this.draw();
+    this.centre();
   }
 
   closeAll() {
@@ -132,7 +149,7 @@ class GraphView {
     else this.open.add(item.id);
     this.draw(item.id);
     if (item.module) this.showModule(item.module);
-    else this.showNode(item.title);
+    else this.showNode(item.label);
   }
 
   reveal(label) {
@@ -143,6 +160,10 @@ class GraphView {
       return;
     }
     for (let at = item.parent; at?.parent; at = at.parent) this.open.add(at.id);
+    if (this.hidden.has(item)) {
+      this.constants.checked = true;
+      this.buildTree();
+    }
     this.selected = item.id;
     this.draw(item.id);
     this.showNode(label);
@@ -150,7 +171,8 @@ class GraphView {
 
   // Draws all; then `focus` has the focus and is in sight.
   draw(focus) {
-    const layout = layOut(this.tree, this.graph, (item) => this.open.has(item.id));
+    const layout = layOut(this.tree, this.graph, (item) => this.open.has(item.id),
+                          this.hidden);
     const {zoom} = this;
     this.zoomText.textContent = `${Math.round(zoom * 100)} %`;
     const lines = svg('g', {});
@@ -189,29 +211,26 @@ class GraphView {
         this.toggle(item);
       } else {
         this.draw(item.id);
-        this.showNode(item.title);
+        this.showNode(item.label);
       }
     };
     const group = svg('g', {
       role: 'button', tabindex: 0, 'data-id': item.id, 'data-kind': item.kind,
       'aria-expanded': isGroup ? String(item.open) : null,
       'aria-pressed': isGroup ? null : String(item.id === this.selected),
-      'aria-label': isGroup ? `${item.module ? item.module.path : item.title}, ${item.count} operations` :
-        `${item.title} ${item.subtitle ?? ''}`,
+      'aria-label': isGroup ? `${item.module?.path ?? item.label}, ${item.subtitle}` :
+        `${item.label} ${item.subtitle ?? ''}`,
     });
     const {left, top, width, height} = item;
     if (item.open) {
       group.append(svg('rect', {class: 'head', x: left, y: top, width, height: 22, rx: 6}),
                    svg('text', {x: left + 8, y: top + 15}, `▾ ${cut(item.title, width - 14)}`));
     } else {
-      const second = isGroup ?
-        `${item.module?.kind ?? 'operator'}, ${item.count} ${item.module ? 'operations' : 'stages'}` :
-        item.subtitle;
       group.append(svg('rect', {class: 'box', x: left, y: top, width, height, rx: 5}),
                    svg('text', {x: left + 8, y: top + 16}, cut((isGroup ? '▸ ' : '') + item.title, width)),
-                   svg('text', {class: 'dim', x: left + 8, y: top + 31}, cut(second ?? '', width * 1.07)));
+                   svg('text', {class: 'dim', x: left + 8, y: top + 31}, cut(item.subtitle ?? '', width * 1.07)));
     }
-    group.append(svg('title', {}, item.module ? item.module.path : item.title));
+    group.append(svg('title', {}, item.module?.path ?? item.label));
     group.addEventListener('click', act);
     group.addEventListener('keydown', (event) => {
       if (event.key !== 'Enter' && event.key !== ' ') return;

@@ -31,7 +31,9 @@ export function buildTree(graph, modules, subtitleOf) {
     parent.children.push(item);
   }
   const items = graph.label.map((label, i) => ({
-    id: `node ${label}`, kind: graph.kind[i], title: label, subtitle: subtitleOf(i),
+    id: `node ${label}`, kind: graph.kind[i], label, subtitle: subtitleOf(i),
+    // Of a stage the operator's label is written above it.
+    title: graph.stage_of[i] >= 0 ? label.slice(label.lastIndexOf('/') + 1) : label,
     children: [], parent: null, first: i, node: i,
   }));
   items.forEach((item, i) => {
@@ -51,6 +53,10 @@ export function buildTree(graph, modules, subtitleOf) {
     if (item.node < 0 && item.children.length) item.first = item.children[0].first;
     item.count = item.node >= 0 && !item.children.length ? 1 :
       item.children.reduce((sum, child) => sum + child.count, 0);
+    if (item.children.length) {
+      const words = item.module ? [item.kind, 'operation'] : ['operator', 'stage'];
+      item.subtitle = `${words[0]}, ${item.count} ${words[1]}${item.count === 1 ? '' : 's'}`;
+    }
   };
   settle(root);
   return {root, items};
@@ -68,6 +74,16 @@ function chain(item) {
   const path = [];
   for (let at = item; at; at = at.parent) path.push(at);
   return path.reverse();
+}
+
+// Constants stand apart: sequence boundaries go to so many operations that their lines hide all else.
+export function hideConstants(tree) {
+  const prune = (item) => {
+    item.children = item.children.filter((child) => child.kind !== 'constant');
+    item.children.forEach(prune);
+  };
+  prune(tree.root);
+  return new Set(tree.items.filter((item) => item.kind === 'constant'));
 }
 
 // The children of the deepest common ancestor through which a line between two items leads.
@@ -199,11 +215,12 @@ function pathOf(line) {
 
 // {items, lines, width, height}: items with left, top, width, height, open; lines with path, source,
 // target. `isOpen(item)` is asked of items with children.
-export function layOut(tree, graph, isOpen) {
+export function layOut(tree, graph, isOpen, hidden = new Set()) {
   const lines = new Map();
   const linesOf = new Map();
   graph.parents.forEach((parents, child) => {
     for (const parent of parents) {
+      if (hidden.has(tree.items[parent]) || hidden.has(tree.items[child])) continue;
       const source = visible(tree.items[parent], isOpen);
       const target = visible(tree.items[child], isOpen);
       const key = `${source.id}\n${target.id}`;

@@ -117,6 +117,10 @@ const KINDS = {
         xaxis: {title: {text: 'index'}}, yaxis: {title: {text: 'singular value'}},
         label: `Singular values of head ${view.head} at token ${view.token}`});
     }}]},
+  attention_map: {axes: ['head', 'token', 'key_token'], panels: attentionPanels(
+      'Effective attention', 'How much of each earlier token’s value the output holds: M with o = M v.')},
+  attention: {axes: ['head', 'token', 'key_token'], panels: attentionPanels(
+      'Attention', 'Softmax probabilities of multi-head latent attention.', {zmin: 0, zmax: 1})},
   state: {axes: ['sequence', 'head', 'row', 'column'], panels: [{
     title: 'Last state', text: 'The state after the last token: key channels × value channels.',
     on: ['head'],
@@ -128,10 +132,6 @@ const KINDS = {
         xaxis: {title: {text: 'value channel'}}, yaxis: {title: {text: 'key channel'}},
         label: `Last state of head ${view.head}`});
     }}]},
-  attention_map: {axes: ['head', 'token', 'key_token'], panels: attentionPanels(
-      'Effective attention', 'How much of each earlier token’s value the output holds: M with o = M v.')},
-  attention: {axes: ['head', 'token', 'key_token'], panels: attentionPanels(
-      'Attention', 'Softmax probabilities of multi-head latent attention.', {zmin: 0, zmax: 1})},
   load: {axes: ['expert'], panels: [{
     title: 'Load of the experts', text: 'Tokens that chose each expert.', on: [],
     async draw(view, tensor, frame) {
@@ -215,7 +215,8 @@ class QuantityView {
   constructor(root, file, modules, parameters) {
     this.modules = modules;
     this.tokens = metadata(file, 'tokens', []);
-    this.module = modules.find((one) => one.source === parameters.get('module')) ?? modules[0];
+    this.module = modules.find((one) => one.source === parameters.get('module')) ??
+        modules.find((one) => one.tensors.decay) ?? modules[0];
     this.token = Infinity;  // the last one, which has seen all others
     this.head = 0;
     this.controls = element('div', {class: 'controls sticky'});
@@ -262,8 +263,9 @@ class QuantityView {
     this.controls.replaceChildren(...boxes, this.text);
     this.showTokens();
     this.frames = [];
-    for (const [kind, tensor] of Object.entries(this.module.tensors)) {
-      for (const one of KINDS[kind].panels) {
+    for (const kind of Object.keys(KINDS)) {
+      const tensor = this.module.tensors[kind];
+      for (const one of tensor ? KINDS[kind].panels : []) {
         const frame = panel(one.title, one.text, {square: one.square});
         this.frames.push({on: one.on, draw: latest(() => one.draw(this, tensor, frame)), frame});
       }

@@ -148,6 +148,10 @@ class TensorView {
   }
 
   async draw() {
+    if (this.tensor.shape.includes(0)) {
+      this.frame.plot.replaceChildren(element('p', {}, 'No elements.'));
+      return;
+    }
     const cells = {volume: VOLUME_CELLS, surface: SURFACE_CELLS}[this.form];
     const part = await tensorPart(this.tensor.key, this.axes, this.at, {cells, window: this.window});
     this.statistics.replaceChildren(element('h3', {}, 'The whole tensor'),
@@ -157,9 +161,7 @@ class TensorView {
     const title = (i) => ({title: {text: this.names[this.axes[i]]}});
     const label = this.tensor.name;
     const plot = this.frame.plot;
-    if (part.cells.includes(0)) {
-      plot.replaceChildren(element('p', {}, 'No elements.'));
-    } else if (this.axes.length === 0) {
+    if (this.axes.length === 0) {
       plot.replaceChildren(element('p', {}, formatNumber(part.mean)));
     } else if (this.axes.length === 1) {
       const series = {name: label, x: positions(part, 0), y: part.mean, low: part.low, high: part.high};
