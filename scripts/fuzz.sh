@@ -3,8 +3,8 @@
 #
 # Usage: scripts/fuzz.sh [SECONDS] [TARGET...]
 #   SECONDS  running time of each target (default 60)
-#   TARGET   config, corpus, jsonl, manifest, safetensors, settings, shard, tokenizer_model
-#            (default: all)
+#   TARGET   config, corpus, jsonl, manifest, safetensors, settings, shard, tokenizer_model,
+#            view_request, view_trace (default: all)
 # Environment: KDA_FUZZ_BUILD  build folder (default build/fuzz)
 # Needs the Debian packages clang and libomp-dev beside those of scripts/setup.sh.
 # A finding stops the script; its input lies in <build>/findings. Once it is fixed, keep the input in
@@ -18,7 +18,8 @@ if [ "${1:-}" = -h ] || [ "${1:-}" = --help ]; then
 fi
 seconds=${1:-60}
 [ $# -gt 0 ] && shift
-all=(config corpus jsonl manifest safetensors settings shard tokenizer_model)
+all=(config corpus jsonl manifest safetensors settings shard tokenizer_model view_request
+     view_trace)
 targets=("$@")
 [ ${#targets[@]} -eq 0 ] && targets=("${all[@]}")
 if ! [[ $seconds =~ ^[1-9][0-9]*$ ]]; then
