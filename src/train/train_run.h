@@ -57,6 +57,7 @@ class TrainRun {
   std::string good_checkpoint() const;
   void restore_best();
   void settle_outcome();
+  bool samples() const { return options_.sample_every.every > 0 && options_.sample_tokens > 0; }
   bool measures() const { return plan_.data.has_heldout() || !plan_.translations.empty(); }
 
   RunPlan plan_;

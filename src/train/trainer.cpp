@@ -281,6 +281,8 @@ TrainOutcome TrainRun::run() {
   if (!plan_.resumed) {
     reporter_.heading("first batch");
     reporter_.note(preview(plan_.data.stream(options_)->next(), *plan_.tokenizer));
+    // What the untrained weights say: the later samples are read beside it.
+    state_.sample_pending = samples();
   }
   reporter_.heading("training");
   loop_start_ = Clock::now();
@@ -295,8 +297,7 @@ TrainOutcome TrainRun::run() {
     const bool stop_here = state_.step == options_.stop_after.value;
     state_.eval_pending = measures() && options_.eval_every.every > 0 &&
                           (last || is_due(options_.eval_every, before, now));
-    state_.sample_pending = options_.sample_every.every > 0 && options_.sample_tokens > 0 &&
-                            (last || is_due(options_.sample_every, before, now));
+    state_.sample_pending = samples() && (last || is_due(options_.sample_every, before, now));
     complete = run_events();
     if (last || stop_here || new_best_ || is_due(options_.save_every, before, now)) save();
     if (stop_here) break;

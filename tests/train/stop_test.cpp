@@ -46,6 +46,20 @@ TEST(Stop, BeforeTheFirstStepSavesNothingAndSaysSo) {
   EXPECT_TRUE(list_checkpoints(folder / "run", false).empty());
 }
 
+TEST(Stop, SamplesBeginBeforeTheFirstStep) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = tiny_request(folder / "run", 4);
+  request.options.sample_every = {3, PeriodUnit::kUpdates};
+  request.options.sample_prompt = {"The"};
+  request.options.sample_tokens = 4;
+  train(request, reporter);
+  std::vector<std::int64_t> steps;
+  for (const SampleRecord& sample : reporter.samples)
+    steps.push_back(sample.step);
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 3, 4}));
+}
+
 TEST(Stop, OverfitBatchReachesALowLoss) {
   ScratchFolder folder;
   RecordingReporter reporter;
