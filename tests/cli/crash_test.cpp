@@ -1,8 +1,15 @@
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <thread>
 
@@ -89,11 +96,69 @@ TEST(Crash, FullDisk_KeepsThePreviousCheckpointAndLeavesNoLitter) {
   EXPECT_GE(failed_saves, 3);
 }
 
+/// Takes a file system away again, whatever the test said.
+struct Unmounted {
+  fs::path at;
+  ~Unmounted() { ::umount2(at.c_str(), MNT_DETACH); }
+};
+
+/// A file system that really is too small, in place of a write that says so: creating files and
+/// folders, syncing and renaming fail as they do on a full disk.
+TEST(Crash, FullFileSystem_KeepsThePreviousCheckpoint) {
+  const fs::path folder = fresh_folder("tmpfs");
+  const ProgramResult whole = kda(train_arguments(folder / "free", 1));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  std::uintmax_t checkpoint = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "free/step-000001")) {
+    checkpoint += entry.file_size();
+  }
+  const fs::path disk = folder / "disk";
+  fs::create_directories(disk);
+  for (const double share : {1.5, 2.2}) {
+    SCOPED_TRACE(share);
+    const auto bytes = static_cast<std::uintmax_t>(share * static_cast<double>(checkpoint));
+    const std::string size = "size=" + std::to_string(bytes);
+    if (::mount("kda-test", disk.c_str(), "tmpfs", 0, size.c_str()) != 0) {
+      GTEST_SKIP() << "mounting a tmpfs needs root: " << std::strerror(errno);
+    }
+    const Unmounted at_the_end{disk};
+    const fs::path run = disk / "run";
+    const ProgramResult result = kda(train_arguments(run, 9, {"--save-every", "1u"}));
+    EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+    EXPECT_NE(result.err.find("No space left on device"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("last good checkpoint"), std::string::npos) << result.err;
+    EXPECT_EQ(kda({"ckpt", "verify", run.string()}).exit_code, 0);
+    for (const auto& entry : fs::directory_iterator(run)) {
+      EXPECT_NE(entry.path().filename().string().rfind(".tmp", 0), 0u) << entry.path();
+    }
+    // With room again the run goes on from there.
+    const std::string more = "size=" + std::to_string(64 * checkpoint);
+    ASSERT_EQ(::mount("kda-test", disk.c_str(), "tmpfs", MS_REMOUNT, more.c_str()), 0);
+    const ProgramResult resumed = kda({"train", "--resume", run.string()});
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  }
+}
+
 TEST(Crash, FullStandardOutput_IsNotSuccess) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   const std::string command = std::string(KDA_PROGRAM) + " doctor > /dev/full 2> /dev/null";
   const int status = std::system(command.c_str());  // NOLINT: the shell is the redirection
   EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+/// What is said about a text is said when the text is out: an error alone, no statistics.
+TEST(Crash, FullStandardOutput_StopsGenerateBeforeItsStatistics) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  const fs::path said = fresh_folder("full-generate") / "err.txt";
+  const std::string command =
+      std::string(KDA_PROGRAM) + " generate --ckpt '" + testing::trained_run().string() +
+      "' --prompt The --max-new-tokens 4 > /dev/full 2> '" + said.string() + "'";
+  const int status = std::system(command.c_str());  // NOLINT: the shell is the redirection
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  std::ifstream file(said);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  EXPECT_NE(text.find("cannot write to standard output: No space left"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
 }
 
 TEST(Crash, TwoTrainersInOneFolder_TheSecondIsRefused) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/world.h"
@@ -222,6 +223,29 @@ TEST(Pipeline, DataPack_TrainsFromShardsAlone) {
   EXPECT_EQ(train.exit_code, 0) << train.err;
 }
 
+/// Bytes of "... peak memory 484M" in what a run said at its end.
+double peak_memory(const std::string& text) {
+  const std::string words = "peak memory ";
+  const std::size_t at = text.rfind(words);
+  if (at == std::string::npos) return 0;
+  std::size_t used = 0;
+  const double number = std::stod(text.substr(at + words.size()), &used);
+  return number * (text[at + words.size() + used] == 'G' ? 1073741824.0 : 1048576.0);
+}
+
+TEST(Pipeline, ResumingPeaksAtWhatTrainingPeaksAt) {
+  const fs::path run = fresh_folder("peak") / "run";
+  // 6M parameters: a copy of the checkpoint kept behind would be half of what the run takes.
+  std::vector<std::string> arguments = train_arguments(run, 4, {"--stop-after", "2"});
+  *(std::find(arguments.begin(), arguments.end(), "tiny")) = "toy";
+  const ProgramResult first = kda(arguments);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const ProgramResult second = kda({"train", "--resume", run.string()});
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  ASSERT_GT(peak_memory(first.out), 0) << first.out;
+  EXPECT_LT(peak_memory(second.out), 1.2 * peak_memory(first.out)) << second.out;
+}
+
 TEST(Pipeline, Ckpt_LsInspectVerify) {
   const std::string run = trained_run().string();
   const ProgramResult ls = kda({"ckpt", "ls", run});
@@ -232,7 +256,7 @@ TEST(Pipeline, Ckpt_LsInspectVerify) {
   const ProgramResult inspect = kda({"ckpt", "inspect", run, "--tensors"});
   EXPECT_EQ(inspect.exit_code, 0) << inspect.err;
   for (const char* part :
-       {"parameters", "step 30", "tokenizer", "seq_len", "embed_tokens", "F32"}) {
+       {"parameters", "step 30", "in pass ", "tokenizer", "seq_len", "embed_tokens", "F32"}) {
     EXPECT_TRUE(mentions(inspect.out, part)) << part;
   }
   const ProgramResult verify = kda({"ckpt", "verify", run});

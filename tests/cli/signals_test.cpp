@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "cli/world.h"
 
@@ -80,6 +82,85 @@ TEST(Signals, Term_InTokenizing) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     EXPECT_NE(entry.path().extension(), ".kdatok") << entry.path();
   }
+}
+
+/// Saving takes most of a step of the tiny model, so some of these stops fall into a save.
+TEST(Signals, Term_InASave) {
+  const fs::path run = fresh_folder("signal-save") / "run";
+  std::vector<std::string> arguments = train_arguments(run, 100000, {"--save-every", "1u"});
+  arguments.emplace_back("--auto-resume");
+  for (int round = 0; round < 5; ++round) {
+    Program program(arguments);
+    ASSERT_TRUE(program.wait_for("saved ")) << program.finish(1).err;
+    std::this_thread::sleep_for(std::chrono::milliseconds(7 * round));
+    program.send(SIGTERM);
+    const ProgramResult result = program.finish(60);
+    EXPECT_EQ(result.exit_code, 143) << result.out << result.err;
+    EXPECT_EQ(kda({"ckpt", "verify", run.string()}).exit_code, 0);
+    for (const auto& entry : fs::directory_iterator(run)) {
+      EXPECT_NE(entry.path().filename().string().rfind(".tmp", 0), 0u) << entry.path();
+    }
+  }
+}
+
+/// A text that takes seconds to work through.
+fs::path large_text(const fs::path& folder) {
+  std::string text;
+  for (int i = 0; i < 400000; ++i)
+    text += "document number " + std::to_string(i) + " 是第" + std::to_string(i) + "篇\n\n";
+  testing::write_text(folder / "big.txt", text);
+  return folder / "big.txt";
+}
+
+/// Waits until the program has made something in `folder`: from then on it hears signals.
+bool wait_for_files(Program& program, const fs::path& folder) {
+  for (int i = 0; i < 2000; ++i) {
+    if (fs::exists(folder) && !fs::is_empty(folder)) return true;
+    program.wait_for("never printed", 0.03);
+  }
+  return false;
+}
+
+void expect_only_the_text(const fs::path& folder) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) {
+      EXPECT_EQ(entry.path().filename(), "big.txt") << entry.path();
+    }
+  }
+}
+
+TEST(Signals, Term_InDataPack) {
+  const fs::path folder = fresh_folder("signal-pack");
+  Program program({"data", "pack", "--data", large_text(folder).string(), "--tokenizer",
+                   testing::tokenizer_file().string(), "--out", (folder / "out").string()});
+  ASSERT_TRUE(wait_for_files(program, folder / "out"));
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(120);
+  EXPECT_EQ(result.exit_code, 143) << result.out << result.err;
+  expect_only_the_text(folder);
+}
+
+TEST(Signals, Term_InTokenizerTraining) {
+  const fs::path folder = fresh_folder("signal-tokenizer");
+  Program program({"tokenizer", "train", "--vocab-size", "8000", "--data",
+                   large_text(folder).string(), "--out", (folder / "out").string()});
+  ASSERT_TRUE(program.wait_for("training a ")) << program.finish(1).err;
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(120);
+  EXPECT_EQ(result.exit_code, 143) << result.out << result.err;
+  expect_only_the_text(folder);
+}
+
+TEST(Signals, Term_InPerplexity) {
+  const fs::path folder = fresh_folder("signal-ppl");
+  const fs::path cache = folder / "cache";
+  Program program({"eval", "ppl", "--ckpt", testing::trained_run().string(), "--text",
+                   large_text(folder).string(), "--cache", cache.string(), "--seq-len", "1"});
+  ASSERT_TRUE(wait_for_files(program, cache));
+  program.send(SIGTERM);
+  const ProgramResult result = program.finish(120);
+  EXPECT_EQ(result.exit_code, 143) << result.out << result.err;
+  EXPECT_EQ(result.out.find("cross entropy"), std::string::npos) << result.out;
 }
 
 TEST(Signals, SecondOne_LeavesAtOnce) {
