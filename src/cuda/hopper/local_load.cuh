@@ -7,8 +7,11 @@
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/shared_vector.cuh"
+#include "cuda/ptx/warpgroup.cuh"
 
 namespace kda::cuda::hopper {
+
+inline constexpr std::uint32_t kLocalLoadSync = 5;  // named barrier; 1 to 4: local_prep.cuh
 
 // A [64, 64] block whose rows are `stride` elements apart; rows from `rows` on become zero.
 __device__ inline void load_tile(std::uint32_t to, const void* data, std::int64_t offset,
@@ -118,6 +121,9 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
     ptx::store_shared_f(smem + L::kStateDot + thread * 4, state_dot(smem, thread));
     ptx::mbarrier_arrive(local_barrier(smem, L::kDotReady));
+    // S and D are read by all loaders before one of them sends for those of the next item: that the
+    // main warps have freed the tiles says nothing about the loaders.
+    ptx::named_sync(kLocalLoadSync, 128);
     item = next_item;
     at = next;
   }
