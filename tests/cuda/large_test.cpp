@@ -26,6 +26,8 @@ class LargeCall {
  public:
   LargeCall(std::int64_t T, std::int64_t H, std::vector<std::int64_t> cu)
       : T_(T), H_(H), cu_(std::move(cu)) {
+    context_.backend = Backend::kCuda;
+    context_.stream = cuda_memory().stream();  // before the copies that random() puts on it
     in.q = random({1, T, H, kD}, 1);
     in.k = random({1, T, H, kD}, 2);
     in.v = random({1, T, H, kD}, 3);
@@ -36,8 +38,6 @@ class LargeCall {
     if (!cu_.empty()) {
       in.cu_seqlens = view_of(cu_.data(), {static_cast<std::int64_t>(cu_.size())});
     }
-    context_.backend = Backend::kCuda;
-    context_.stream = cuda_memory().stream();
   }
 
   OperatorInputs in;

@@ -558,6 +558,6 @@ def test_offsets_pool_and_results_elsewhere() -> None:
         kda.fused_kda_gate(raw, torch.zeros(3))
     with refuses("dt_bias: expected on cuda:0 like g, given on cpu"):
         kda.kda_gate_chunk_cumsum(raw, torch.zeros(3).cuda(), 16, dt_bias=torch.zeros(12))
-    o, _, h = OPS.chunk_fwd(*call.tensors(), **native(call), h_dtype=torch.float32)
+    o, _, h, _ = OPS.chunk_fwd(*call.tensors(), **native(call), h_dtype=torch.float32)
     with refuses("d_o: expected on cuda:0 like q, given on cpu"):
         OPS.chunk_bwd(*call.tensors(), **native(call), h=h, d_o=o.cpu())
