@@ -216,6 +216,13 @@ def test_modes() -> None:
         service.choose_mode(None, "X", known, {"X": "sky"})
 
 
+def test_errors_of_libraries_are_one_line_without_keys(monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    error = ValueError(f"1 error\n\n  key\n  got {KEY}, expected another\n  more")
+    assert service.one_line(error) == "1 error; key; got ***, expected another"
+    assert service.one_line(ValueError()) == "ValueError"
+
+
 def test_ids_are_distinct_and_plain() -> None:
     ids = {service.new_id() for _ in range(100)}
     assert len(ids) == 100
@@ -224,7 +231,7 @@ def test_ids_are_distinct_and_plain() -> None:
 
 def test_a_job_that_fails_or_hangs_is_an_error() -> None:
     service.within(5, lambda: None, "x")
-    with pytest.raises(MonitorError, match="x: no"):
+    with pytest.raises(MonitorError, match="x: no; more"):
         service.within(5, lambda: (_ for _ in ()).throw(ValueError("no\nmore")).__next__(), "x")
 
 

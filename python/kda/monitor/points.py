@@ -27,13 +27,14 @@ NAMES: dict[str, dict[str, str]] = {
     "eval": {
         "heldout_loss": "heldout/ce",
         "bits_per_byte": "heldout/bits_per_byte",
-        "targets": "heldout/targets",
-        "bytes": "heldout/bytes",
-        "seconds": "heldout/seconds",
+        "targets": "size/heldout_targets",
+        "bytes": "size/heldout_bytes",
+        "seconds": "speed/eval_s",
         "mt_sentences": "mt/sentences",
         "success_rate": "mt/success_rate",
         "mean_chrf": "mt/mean_chrf",
     },
+    "save": {"bytes": "size/checkpoint_bytes", "seconds": "speed/save_s"},
 }
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -67,11 +67,16 @@ def within(seconds: float, job: Callable[[], object], what: str) -> None:
     try:
         job()
     except Exception as error:
-        raise MonitorError(f"{what}: {first_line(error)}") from error
+        raise MonitorError(f"{what}: {one_line(error)}") from error
     finally:
         watchdog.cancel()
 
 
-def first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+def one_line(error: BaseException) -> str:
+    """The beginning of an error of a library, in one line and without a key that it may quote."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = "; ".join(lines[:3]) or type(error).__name__
+    for variable in ("SWANLAB_API_KEY", "WANDB_API_KEY"):
+        if key := os.environ.get(variable, "").strip():
+            text = text.replace(key, "***")
+    return text[:300]

@@ -68,8 +68,8 @@ def _report(arguments: argparse.Namespace) -> int:
     page = render(runs, evals, title).encode("utf-8", "replace")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(out, page)
-    steps = sum(run.last_step for run in runs)
-    print(f"wrote {out} ({len(page) / 1e6:.1f} MB, {len(runs)} runs, {steps} steps)")
+    what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    print(f"wrote {out} ({what}, {len(page) / 1e6:.1f} MB)")
     return 0
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kda.monitor.errors import require
+from kda.monitor.errors import MonitorError, require
 from kda.monitor.ping import check_link, has_key, swanlab_host
 from kda.monitor.points import Point, Scalar
-from kda.monitor.service import choose_mode, first_line, new_id, remove_other_folders, within
+from kda.monitor.service import choose_mode, new_id, one_line, remove_other_folders, within
 from kda.monitor.sinks import Batch, Say, Target
 
 NAME = "swanlab"
@@ -59,6 +59,8 @@ class SwanLabSink:
         folder.mkdir(parents=True, exist_ok=True)
         self._isolate(folder)
         self._library = require("swanlab", "swanlab")
+        if self._mode == "local":
+            require("swanboard", "'swanlab[dashboard]'")
         # A service takes no point back: what training repeats goes to a new run.
         old = str(target.state.get("id", ""))
         self._id = new_id() if target.is_new or not old else old
@@ -71,9 +73,12 @@ class SwanLabSink:
                 self._start(target, "online")
                 return False
             except Exception as error:  # whatever the library throws, the run is not lost
-                self._warn(f"SwanLab: not online ({first_line(error)}); writing an offline run")
+                self._warn(f"SwanLab: not online ({one_line(error)}); writing an offline run")
         self._mode = "offline" if self._mode == "online" else self._mode
-        self._start(target, self._mode)
+        try:
+            self._start(target, self._mode)
+        except Exception as error:
+            raise MonitorError(f"SwanLab, {self._mode}: {one_line(error)}") from error
         return False
 
     def _isolate(self, folder: Path) -> None:

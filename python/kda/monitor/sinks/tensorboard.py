@@ -148,7 +148,9 @@ class TensorBoardSink:
         simple = {
             key: value
             for key, value in config.items()
-            if isinstance(value, bool | int | float | str) and value != ""
+            if key.startswith(("train.", "model."))
+            and isinstance(value, bool | int | float | str)
+            and value != ""
         }
         event = self._event.Event(wall_time=self._began, step=0)
         summary = summary_v2.hparams_pb(simple, trial_id=target.run.name)

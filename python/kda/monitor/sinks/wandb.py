@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kda.monitor.errors import require
+from kda.monitor.errors import MonitorError, require
 from kda.monitor.points import Scalar
-from kda.monitor.service import choose_mode, first_line, new_id, remove_other_folders, within
+from kda.monitor.service import choose_mode, new_id, one_line, remove_other_folders, within
 from kda.monitor.sinks import Batch, Say, Target
 
 NAME = "wandb"
@@ -78,10 +78,13 @@ class WandbSink:
                 self._start(target, "online")
                 return False
             except Exception as error:  # whatever the library throws, the run is not lost
-                self._warn(f"W&B: not online ({first_line(error)}); writing an offline run")
+                self._warn(f"W&B: not online ({one_line(error)}); writing an offline run")
                 self._library.teardown()  # its process still holds the id
                 self._mode = "offline"
-        self._start(target, self._mode)
+        try:
+            self._start(target, self._mode)
+        except Exception as error:
+            raise MonitorError(f"W&B, {self._mode}: {one_line(error)}") from error
         return False
 
     def _start(self, target: Target, mode: str) -> None:
