@@ -7,10 +7,10 @@ mapfile -t cpp < <(git ls-files --cached --others --exclude-standard -- \
   '*.h' '*.cpp' '*.cu' '*.cuh' | while read -r f; do [ -f "$f" ] && echo "$f"; done)
 if [ "$mode" = --check ]; then
   .venv/bin/clang-format --dry-run --Werror "${cpp[@]}"
-  .venv/bin/ruff format --check -q python tests scripts bench docs/notes
-  .venv/bin/ruff check -q python tests scripts bench docs/notes
+  .venv/bin/ruff format --check -q python tests scripts bench docs/notes docs/learn
+  .venv/bin/ruff check -q python tests scripts bench docs/notes docs/learn
 else
   .venv/bin/clang-format -i "${cpp[@]}"
-  .venv/bin/ruff format -q python tests scripts bench docs/notes
-  .venv/bin/ruff check -q --fix python tests scripts bench docs/notes
+  .venv/bin/ruff format -q python tests scripts bench docs/notes docs/learn
+  .venv/bin/ruff check -q --fix python tests scripts bench docs/notes docs/learn
 fi

@@ -32,6 +32,11 @@ for name in chunk cuda gate recurrent hf_checkpoints notes learn; do files+=("te
 KDA_EXECUTABLE=$PWD/$build/bin/kda .venv/bin/python -m pytest -q -p no:cacheprovider \
   -o junit_family=xunit1 --junitxml="$out/python.xml" \
   "${files[@]}" >"$out/python.log" 2>&1 || tail -n 5 "$out/python.log"
+if [ -x "$build/bin/view_serve" ]; then
+  KDA_VIEW_SERVE=$PWD/$build/bin/view_serve .venv/bin/python -m pytest -q -p no:cacheprovider \
+    -o junit_family=xunit1 --junitxml="$out/view_python.xml" tests/view \
+    >"$out/view_python.log" 2>&1 || tail -n 5 "$out/view_python.log"
+fi
 
 commit=$("$build/bin/kda" --version 2>/dev/null | sed -n 's/.*(commit \([^)]*\)).*/\1/p')
 scripts/status_table.py "$out"/*.xml --out docs/status.md \

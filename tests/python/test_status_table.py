@@ -90,8 +90,6 @@ def test_rows_match_tests_that_exist() -> None:
         names = [name for name in row.pattern.replace("\\w+", "").split("|") if name]
         words = {w for name in names for w in re.findall(r"[A-Za-z]\w{3,}", name)}
         found = [
-            word
-            for word in words
-            if word in sources or (ROOT / "tests" / "python" / f"{word}.py").exists()
+            word for word in words if word in sources or any((ROOT / "tests").rglob(f"{word}.py"))
         ]
         assert found, row.test
