@@ -214,6 +214,11 @@ TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
   backward.d_o = inputs.d_o.view();
   backward.dq = dq.view();
   backward.dg = dg.view();
+  // With the states at hand the backward, too, takes Hopper's kernels where there are such.
+  const DeviceTensor h(*bf16_.memory, DType::kBF16, {num_state_blocks(forward.in), c.HV, c.K, c.V},
+                       Layout::kContiguous);
+  forward.h_kv = h.view();
+  backward.h_kv = h.view();
   Context context;
   context.backend = Backend::kCuda;
   context.stream = bf16_.memory->stream();
