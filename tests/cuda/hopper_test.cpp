@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper/tiling.h"
 #include "cuda/hopper_cases.h"
 #include "kda/cuda.h"
 #include "support/oracle.h"
@@ -17,15 +16,6 @@
 
 namespace kda::test {
 namespace {
-
-TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
-  constexpr std::int64_t kSms = 132;
-  for (std::int64_t heads : {1, 16, 64, 66})
-    EXPECT_FALSE(cuda::hopper::whole_heads(heads, kSms));
-  for (std::int64_t heads : {67, 96, 132, 256, 768}) {
-    EXPECT_TRUE(cuda::hopper::whole_heads(heads, kSms)) << heads;
-  }
-}
 
 TEST(HopperPath, NamesTheKernelsAndTheReason) {
   std::string reason;
