@@ -67,7 +67,7 @@ struct Node {
   std::vector<NodeOutput> outputs;
   std::vector<model::Attribute> attributes;
   std::vector<std::int64_t> changed;  ///< indices of the inputs that it writes
-  std::vector<std::string> calls;     ///< torch operators that ran inside
+  std::vector<std::string> calls;     ///< torch operators that it calls itself
   bool random = false;
   std::int64_t duration_ns = 0;
   std::optional<std::int64_t> flops;

@@ -243,7 +243,7 @@ NodeInput Recorder::resolve(const std::string& argument, const at::Tensor& tenso
 void Recorder::begin_operation(Operation operation) {
   ++depth_;
   if (depth_ > 1) {
-    if (open_ >= 0) {
+    if (open_ >= 0 && depth_ == 2) {  // what those call in turn is torch's business
       graph_.nodes[static_cast<std::size_t>(open_)].calls.push_back(std::move(operation.function));
     }
     return;
