@@ -55,7 +55,7 @@ def needed(files: list[Path]) -> dict[str, Path]:
     out: dict[str, Path] = {}
     for file in files:
         done = subprocess.run(["ldd", file], capture_output=True, text=True, check=True)
-        for name, path in re.findall(r"^\s*(\S+) => (not found|/\S+)", done.stdout, re.MULTILINE):
+        for name, path in re.findall(r"^\s*(\S+) => (.+?)(?: \(0x|$)", done.stdout, re.MULTILINE):
             if path == "not found":
                 raise fail(f"{file} needs {name}, which this machine does not have")
             foreign = re.search("/torch/lib/|/nvidia/|/cuda", path)
