@@ -18,12 +18,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from kda.monitor.errors import MonitorError, UsageError
+from kda.monitor.sinks import Target
 
 _LETTERS = string.ascii_lowercase + string.digits
 
 
 def new_id(length: int = 21) -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(length))
+
+
+def ids_of(target: Target, fresh: str) -> list[str]:
+    """Ids of the run in the service, newest last. A service takes no point back, so what training
+    repeats goes to a new run: ``fresh`` is added. The older ones are kept in mind for their local
+    folders, which a killed exporter could not remove."""
+    known = target.state.get("ids")
+    ids = [str(identity) for identity in known] if isinstance(known, list) else []
+    return [*ids, fresh] if target.is_new or not ids else ids
 
 
 def choose_mode(

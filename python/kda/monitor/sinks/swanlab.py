@@ -11,7 +11,7 @@ from typing import Any
 from kda.monitor.errors import MonitorError, require
 from kda.monitor.ping import check_link, has_key, swanlab_host
 from kda.monitor.points import Point, Scalar
-from kda.monitor.service import choose_mode, new_id, one_line, remove_other_folders, within
+from kda.monitor.service import choose_mode, ids_of, new_id, one_line, remove_other_folders, within
 from kda.monitor.sinks import Batch, Say, Target
 
 NAME = "swanlab"
@@ -48,10 +48,11 @@ class SwanLabSink:
         self._say = say
         self._warn = warn
         self._mode = options.mode
-        self._id = ""
+        self._ids: list[str] = []  #: newest last; older ones were superseded
         self._run: Any = None
         self._folder = Path()
         self._library: Any = None
+        self._owns_parent = True
         self._has_caught_up = False
 
     def open(self, target: Target) -> bool:
@@ -62,10 +63,9 @@ class SwanLabSink:
         if self._mode == "local":
             require("swanboard", "'swanlab[dashboard]'")
         # A service takes no point back: what training repeats goes to a new run.
-        old = str(target.state.get("id", ""))
-        self._id = new_id() if target.is_new or not old else old
-        self._superseded = old if old != self._id else ""
+        self._ids = ids_of(target, new_id())
         chosen = os.environ.get("SWANLAB_LOGDIR") or os.environ.get("SWANLAB_LOG_DIR")
+        self._owns_parent = not chosen
         self._parent = Path(chosen).absolute() if chosen else folder
         self._parent.mkdir(parents=True, exist_ok=True)
         if self._mode == "online" and self._can_go_online():
@@ -110,7 +110,7 @@ class SwanLabSink:
             project=given.project or (None if _has("SWANLAB_PROJ_NAME") else "kda"),
             workspace=given.workspace,
             name=given.name or (None if _has("SWANLAB_EXP_NAME") else title),
-            id=self._id,
+            id=self._ids[-1],
             resume="allow" if is_online else None,
             config=target.run.config(),
             settings=settings(
@@ -130,8 +130,8 @@ class SwanLabSink:
         )
         if mode != "disabled":
             self._folder = Path(self._run.dir).absolute()
-        if self._superseded and is_online:
-            self._say(f"SwanLab: the run goes on under the new id {self._id}")
+        if len(self._ids) > 1 and is_online and target.is_new:
+            self._say(f"SwanLab: the run goes on under the new id {self._ids[-1]}")
 
     def write(self, batch: Sequence[Batch]) -> None:
         for line in batch:
@@ -147,7 +147,7 @@ class SwanLabSink:
         return self._library.Text(point.text or " ", caption=point.prompt[:200] or None)
 
     def commit(self) -> dict[str, Any]:
-        return {"id": self._id, "mode": self._mode, "folder": str(self._folder)}
+        return {"ids": self._ids, "mode": self._mode, "folder": str(self._folder)}
 
     def caught_up(self) -> None:
         self._has_caught_up = True
@@ -160,8 +160,9 @@ class SwanLabSink:
         if self._mode == "disabled" or not self._has_caught_up:
             return
         # The new folder is complete now; before, the old one had more.
-        for identity in {self._id, self._superseded} - {""}:
-            remove_other_folders(self._parent, f"run-*-{identity}", self._folder)
+        patterns = ["run-*"] if self._owns_parent else [f"run-*-{name}" for name in self._ids]
+        for pattern in patterns:
+            remove_other_folders(self._parent, pattern, self._folder)
 
 
 def _has(variable: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kda.monitor.errors import MonitorError, require
 from kda.monitor.points import Scalar
-from kda.monitor.service import choose_mode, new_id, one_line, remove_other_folders, within
+from kda.monitor.service import choose_mode, ids_of, new_id, one_line, remove_other_folders, within
 from kda.monitor.sinks import Batch, Say, Target
 
 NAME = "wandb"
@@ -51,8 +51,7 @@ class WandbSink:
         self._say = say
         self._warn = warn
         self._mode = options.mode
-        self._id = ""
-        self._superseded = ""
+        self._ids: list[str] = []  #: newest last; older ones were superseded
         self._run: Any = None
         self._folder = Path()
         self._parent = Path()
@@ -64,9 +63,7 @@ class WandbSink:
         self._parent = target.out / NAME
         self._parent.mkdir(parents=True, exist_ok=True)
         self._library = require("wandb", "wandb")
-        old = str(target.state.get("id", ""))
-        self._id = new_id(8) if target.is_new or not old else old
-        self._superseded = old if old != self._id else ""
+        self._ids = ids_of(target, new_id(8))
         if self._mode == "online" and not os.environ.get("WANDB_API_KEY", "").strip():
             self._warn(
                 "WANDB_API_KEY is not set: writing an offline run; export it again with a key, or "
@@ -98,7 +95,7 @@ class WandbSink:
             project=given.project or os.environ.get("WANDB_PROJECT") or "kda",
             entity=given.workspace,
             name=given.name or os.environ.get("WANDB_NAME") or title,
-            id=self._id,
+            id=self._ids[-1],
             resume="allow" if mode == "online" else None,
             config=target.run.config(),
             settings=self._library.Settings(
@@ -135,7 +132,7 @@ class WandbSink:
             self._run.log(row, step=line.line)
 
     def commit(self) -> dict[str, Any]:
-        return {"id": self._id, "mode": self._mode, "folder": str(self._folder)}
+        return {"ids": self._ids, "mode": self._mode, "folder": str(self._folder)}
 
     def caught_up(self) -> None:
         self._has_caught_up = True
@@ -147,5 +144,4 @@ class WandbSink:
         within(_FINISH_S, run.finish, "W&B: sending the last points")
         if self._mode == "disabled" or not self._has_caught_up:
             return
-        for identity in {self._id, self._superseded} - {""}:
-            remove_other_folders(self._parent / "wandb", f"*run-*-{identity}", self._folder)
+        remove_other_folders(self._parent / "wandb", "*run-*-*", self._folder)
