@@ -12,18 +12,17 @@
 ///
 /// Arithmetic of the chunk calls: f32 tensors are computed in f32 throughout, and so are all calls
 /// on GPUs with less than 163 KiB of shared memory per block (8.6, 8.9, 12.0). 16-bit tensors go
-/// through the tensor cores: operands rounded to bf16 (f16 inputs too; normalised q and k are not
-/// rounded before they become operands), sums and the running state in f32, the inverse of a
-/// chunk's triangular system in f32 and split bf16. f16 inputs take bf16 operands too: factors
-/// inside a 16-token block span 2^+-115 and A, states and gradients have no bound, which f16 could
-/// not hold. These kernels bound the decay of one token at e^-20 per channel, below f32 resolution
-/// of the state. The chunk size argument does not change the work: 64 tokens always. Backward calls
-/// are fastest with a lower bound >= -7 (safe gate), bf16 tensors and K = V in {32, 64, 96, 128}.
-/// Recurrent calls compute in f32 for every type; K = V = 128 with aligned rows runs at the speed
-/// of memory.
+/// through the tensor cores: operands rounded to bf16 (f16 inputs too), sums and the running state
+/// in f32, the inverse of a chunk's triangular system in f32 and split bf16. f16 inputs take bf16
+/// operands too: factors inside a 16-token block span 2^+-115 and A, states and gradients have no
+/// bound, which f16 could not hold. These kernels bound the decay of one token at e^-20 per
+/// channel, below f32 resolution of the state. The chunk size argument does not change the work: 64
+/// tokens always. Backward calls are fastest with a lower bound >= -7 (safe gate), bf16 tensors and
+/// K = V in {32, 64, 96, 128}. Recurrent calls compute in f32 for every type; K = V = 128 with
+/// aligned rows runs at the speed of memory.
 ///
 /// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V in {64, 128},
-/// a bounded gate and the norm inside is one fused kernel, and the backward of K = V = 128 two
+/// a raw gate and the norm inside is one fused kernel, and the backward of K = V = 128 two
 /// (docs/ops/chunk-hopper.md); `chunk_forward_path` and `chunk_backward_path` say which kernels a
 /// call takes and why.
 #pragma once
