@@ -56,7 +56,12 @@ Json attributes_json(const Node& node) {
 Json statistics_json(const Node& node) {
   if (node.statistics.empty()) return nullptr;
   Json list = Json::array();
-  for (const Statistics& s : node.statistics) {
+  for (std::size_t i = 0; i < node.statistics.size(); ++i) {
+    if (!at::isFloatingType(node.outputs[i].form.dtype)) {
+      list.push_back(nullptr);
+      continue;
+    }
+    const Statistics& s = node.statistics[i];
     list.push_back({{"min", s.min},
                     {"max", s.max},
                     {"mean", s.mean},

@@ -58,6 +58,14 @@ void check_form(const Json& trace) {
   for (const Json& node : trace["nodes"]) {
     for (const auto& [key, type] : fields)
       EXPECT_EQ(kind_of(node.at(key)), type) << key;
+    if (!node.at("statistics").is_null()) {
+      ASSERT_EQ(node["statistics"].size(), node["outputs"].size());
+      for (std::size_t i = 0; i < node["outputs"].size(); ++i) {
+        const bool real =
+            node["outputs"][i]["dtype"].get<std::string>().find('f') != std::string::npos;
+        EXPECT_EQ(node["statistics"][i].is_null(), !real) << node["label"];
+      }
+    }
     for (const char* key : {"flops", "stage_of", "gradient_of", "statistics"})
       EXPECT_TRUE(node.contains(key)) << key;
     EXPECT_TRUE(labels.insert(node["label"]).second) << node["label"];
