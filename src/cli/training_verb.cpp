@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -168,13 +169,24 @@ void print_summary(const train::TrainOutcome& outcome, const train::TrainOptions
   }
 }
 
+/// A checkpoint or a packed folder brings its tokenizer when the run begins: until then none need
+/// be named.
+train::TrainOptions with_tokenizer(train::TrainOptions options) {
+  const std::filesystem::path packed = std::filesystem::path(options.data) / "tokenizer.model";
+  if (options.tokenizer.empty() &&
+      (!options.init_from.empty() || std::filesystem::exists(packed))) {
+    options.tokenizer = packed.string();
+  }
+  return options;
+}
+
 int run_training(TrainCommand& command) {
   train::TrainRequest request = request_of(command);
   if (command.dump_config) {
     std::set<std::string> settled = request.given_keys;
     settled.insert(request.file_keys.begin(), request.file_keys.end());
     train::apply_preset_defaults(request.options, settled);
-    train::check_options(request.options);
+    train::check_options(with_tokenizer(request.options));
     for (const std::string& text :
          train::refuse_without_effect(train::without_effect(request.options), request.options,
                                       request.given_keys, request.file_keys)) {

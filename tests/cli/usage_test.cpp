@@ -189,6 +189,17 @@ TEST(Usage, DumpConfig_IsReadBackByConfig) {
   EXPECT_NE(third.out.find("lr = 0.0025\n"), std::string::npos);
 }
 
+TEST(Usage, DumpConfig_OfFineTuningNeedsNoTokenizer) {
+  // The checkpoint brings it.
+  const std::vector<std::string> words{"sft",   "--ckpt", "base",    "--data", "pairs",
+                                       "--out", "o",      "--steps", "9",      "--dump-config"};
+  const ProgramResult result = kda(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.out.find("tokenizer = \"\"\n"), std::string::npos) << result.out;
+  expect_error(kda({"train", "--data", "d", "--out", "o", "--steps", "9", "--dump-config"}), 2,
+               "train", {"--tokenizer"});
+}
+
 TEST(Usage, Config_MistakesNameFileAndNearestKey) {
   const std::string file = (testing::scratch() / "wrong.toml").string();
   testing::write_text(file, "seq_lem = 128\n");
