@@ -197,20 +197,24 @@ std::string Trace::graph_json(std::int64_t phase) const {
                                                  std::to_string(phases.size()) +
                                                  " (exclusive), got " + std::to_string(phase));
   }
-  const SortedJson& row = phases[static_cast<std::size_t>(phase)];
-  const auto first = row["first_node"].get<std::size_t>();
-  const auto last = row["last_node"].get<std::size_t>();
-  const std::size_t end = std::min(last, first + kMaxGraphNodes);
-  const auto index_in_reply = [&](const std::string& label) {
-    const auto found = index_of_.find(label);
-    if (found == index_of_.end() || found->second < first || found->second >= end) {
-      return std::int64_t{-1};
-    }
-    return static_cast<std::int64_t>(found->second - first);
+  // By the nodes' own field: stages stand behind the phases' ranges.
+  const SortedJson& nodes = document_["nodes"];
+  std::vector<std::size_t> chosen;
+  std::vector<std::int64_t> place(nodes.size(), -1);
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i]["phase"].get<std::int64_t>() != phase) continue;
+    if (++total > kMaxGraphNodes) continue;
+    place[i] = static_cast<std::int64_t>(chosen.size());
+    chosen.push_back(i);
+  }
+  const auto index_in_reply = [&](const std::string& name) {
+    const auto found = index_of_.find(name);
+    return found == index_of_.end() ? std::int64_t{-1} : place[found->second];
   };
   Column label, function, kind, module, parents, stage_of, shape, dtype, duration, flops;
-  for (std::size_t i = first; i < end; ++i) {
-    const SortedJson& node = document_["nodes"][i];
+  for (const std::size_t i : chosen) {
+    const SortedJson& node = nodes[i];
     label.add(dumped(node["label"]));
     function.add(dumped(node["function"]));
     kind.add(dumped(node["kind"]));
@@ -229,17 +233,16 @@ std::string Trace::graph_json(std::int64_t phase) const {
     duration.add(field_or_null(&node, "duration_ns"));
     flops.add(field_or_null(&node, "flops"));
   }
-  const std::string reduced =
-      end == last ? "null"
-                  : json_string("the first " + std::to_string(end - first) + " of " +
-                                std::to_string(last - first) + " operations");
-  return "{\"phase\": " + std::to_string(phase) + ", \"first_node\": " + std::to_string(first) +
-         ", \"label\": " + label.json() + ", \"function\": " + function.json() +
-         ", \"kind\": " + kind.json() + ", \"module\": " + module.json() +
-         ", \"parents\": " + parents.json() + ", \"stage_of\": " + stage_of.json() +
-         ", \"shape\": " + shape.json() + ", \"dtype\": " + dtype.json() +
-         ", \"duration_ns\": " + duration.json() + ", \"flops\": " + flops.json() +
-         ", \"reduced\": " + reduced + "}";
+  const std::string reduced = chosen.size() == total
+                                  ? "null"
+                                  : json_string("the first " + std::to_string(chosen.size()) +
+                                                " of " + std::to_string(total) + " operations");
+  return "{\"phase\": " + std::to_string(phase) + ", \"label\": " + label.json() +
+         ", \"function\": " + function.json() + ", \"kind\": " + kind.json() +
+         ", \"module\": " + module.json() + ", \"parents\": " + parents.json() +
+         ", \"stage_of\": " + stage_of.json() + ", \"shape\": " + shape.json() +
+         ", \"dtype\": " + dtype.json() + ", \"duration_ns\": " + duration.json() +
+         ", \"flops\": " + flops.json() + ", \"reduced\": " + reduced + "}";
 }
 
 std::string Trace::node_json(std::string_view label) const {

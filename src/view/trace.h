@@ -28,7 +28,7 @@ class Trace {
   std::string overview_json() const;
 
   /// Nodes of one phase in columns, parents as indices into them (those of other phases left out):
-  /// {"phase", "first_node", "label": [...], "function": [...], "kind": [...], "module": [...],
+  /// {"phase", "label": [...], "function": [...], "kind": [...], "module": [...],
   /// "parents": [[...]], "stage_of": [index or -1], "shape": [...], "dtype": [...],
   /// "duration_ns": [...], "flops": [...], "reduced": null or what was left out}.
   /// Error(kInvalidArgument) for another phase.

@@ -66,17 +66,17 @@ inline void write_counting(const std::filesystem::path& path,
 
 inline constexpr const char* kTraceText =
     R"({"format": "kda-trace", "version": 1, "tokens": [{"id": 1, "text": "a"}],
- "phases": [{"kind": "forward", "first_node": 0, "last_node": 3},
-            {"kind": "backward", "first_node": 3, "last_node": 4}],
+ "phases": [{"kind": "forward", "first_node": 0, "last_node": 2},
+            {"kind": "backward", "first_node": 2, "last_node": 3}],
  "modules": [{"path": "model", "kind": "model", "parent": ""}],
  "nodes": [
   {"label": "input_1_0:1", "function": "input", "kind": "input", "phase": 0, "module": "",
    "parents": [], "stage_of": null, "outputs": [{"shape": [3], "dtype": "i64"}]},
   {"label": "chunk_kda_1_1:1", "function": "chunk_kda", "kind": "operation", "phase": 0,
    "module": "model", "parents": ["input_1_0:1"], "stage_of": null, "duration_ns": 5},
-  {"label": "chunk_kda_1_1:1/gate", "function": "gate", "kind": "stage", "phase": 0,
-   "module": "model", "parents": [], "stage_of": "chunk_kda_1_1:1"},
   {"label": "gradient_1_2:1", "function": "gradient", "kind": "gradient", "phase": 1, "module": "",
-   "parents": ["chunk_kda_1_1:1"], "stage_of": null}]})";
+   "parents": ["chunk_kda_1_1:1"], "stage_of": null},
+  {"label": "chunk_kda_1_1:1/gate", "function": "gate", "kind": "stage", "phase": 0,
+   "module": "model", "parents": [], "stage_of": "chunk_kda_1_1:1"}]})";
 
 }  // namespace kda::view::testing

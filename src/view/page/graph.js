@@ -1,5 +1,5 @@
 // The operation graph of a trace: modules open and close, an operation shows its facts.
-import {element, formatCount, formatTime, get, selectBox} from './api.js';
+import {element, formatCount, formatNumber, formatTime, get, selectBox} from './api.js';
 import {bars, panel} from './charts.js';
 import {buildTree, hideConstants, layOut} from './graph_layout.js';
 
@@ -277,8 +277,8 @@ class GraphView {
       return;
     }
     const statistics = (node.statistics ?? []).map((one, i) =>
-      [`output ${i}`, `min ${one?.min}, max ${one?.max}, mean ${one?.mean}, rms ${one?.rms}, ` +
-          `${one?.nonfinite} not finite`]);
+      [`output ${i}`, ['min', 'max', 'mean', 'rms'].map((name) => `${name} ${formatNumber(one?.[name])}`)
+          .join(', ') + `, ${one?.nonfinite} not finite`]);
     this.details.replaceChildren(element('h3', {}, node.label), facts([
       ['function', node.function], ['kind', node.kind], ['module', node.module],
       ['outputs', (node.outputs ?? []).map(tensorText).join(', ')],
