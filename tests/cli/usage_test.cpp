@@ -29,6 +29,8 @@ TEST(Usage, Help_OfEveryVerbHasUsageAndExamples) {
   const std::vector<std::vector<std::string>> verbs = {{"train"},
                                                        {"sft"},
                                                        {"generate"},
+                                                       {"trace"},
+                                                       {"extract"},
                                                        {"overfit"},
                                                        {"bench"},
                                                        {"doctor"},
