@@ -176,11 +176,11 @@ def test_graph_opens_down_to_the_stages(open_page: OpenPage) -> None:
     assert page.locator(".graph [data-kind=stage]").count() == 0
     operator.press("Enter")
     assert page.locator(".graph [data-kind=stage]").count() == 6
-    assert "chunk_kda_1_4:1" in page.inner_text(".details h3")
+    page.wait_for_selector(".details h3:text-is('chunk_kda_1_4:1')")
     assert page.locator("[data-id='node chunk_kda_1_4:1/gate']").count() == 1
     page.locator("[data-id='node linear_1_3:1']").click()
-    facts = page.inner_text(".details")
-    assert "linear_1_3:1" in facts and "model.layers.0.self_attn" in facts
+    page.wait_for_selector(".details h3:text-is('linear_1_3:1')")
+    assert "model.layers.0.self_attn" in page.inner_text(".details")
     assert page.locator(".edge.lit").count() >= 2
     page.get_by_text("Close all").click()
     closed = page.locator(".graph [role=button]").count()
