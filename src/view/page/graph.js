@@ -224,7 +224,8 @@ class GraphView {
     const {left, top, width, height} = item;
     if (item.open) {
       group.append(svg('rect', {class: 'head', x: left, y: top, width, height: 22, rx: 6}),
-                   svg('text', {x: left + 8, y: top + 15}, `▾ ${cut(item.title, width - 14)}`));
+                   svg('text', {x: left + width / 2, y: top + 15, 'text-anchor': 'middle'},
+                       `▾ ${cut(item.title, width - 14)}`));
     } else {
       group.append(svg('rect', {class: 'box', x: left, y: top, width, height, rx: 5}),
                    svg('text', {x: left + 8, y: top + 16}, cut((isGroup ? '▸ ' : '') + item.title, width)),
