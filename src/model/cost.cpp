@@ -184,6 +184,10 @@ MemoryEstimate estimate_training_memory(const KDAConfig& c, const TrainingShape&
   estimate.activation_bytes_per_token =
       top + (shape.recompute_blocks ? c.num_layers * kept_input(c, size) + largest : layers);
   estimate.activations_bytes = estimate.activation_bytes_per_token * shape.tokens_per_micro_batch;
+  if (shape.fixed_bytes > 0) {
+    estimate.fixed_bytes += static_cast<std::int64_t>(
+        kCudaTemporaries * static_cast<double>(estimate.activations_bytes));
+  }
 
   const std::int64_t slice =
       std::min(loss_slice_tokens(c.vocab_size), shape.tokens_per_micro_batch);

@@ -37,6 +37,14 @@ struct TrainingShape {
 /// model: measured on an H200 as what the formulas miss of small recomputed models.
 inline constexpr std::int64_t kCudaWorkspaceBytes = 290'000'000;
 
+/// What backward passes hold for a moment on a CUDA device, as a share of the activations: between
+/// 9 and 19 % were missed in the models of docs/measurements/2026-11-30-k3-on-cuda.md.
+inline constexpr double kCudaTemporaries = 0.12;
+
+/// Beyond libtorch's allocator: the driver's context with the code of the libraries. A device shows
+/// it as used; estimates leave it out.
+inline constexpr std::int64_t kCudaContextBytes = 500'000'000;
+
 struct MemoryEstimate {
   std::int64_t parameters_bytes = 0;
   std::int64_t gradients_bytes = 0;

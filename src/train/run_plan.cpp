@@ -353,6 +353,7 @@ model::MemoryEstimate memory_of(const RunPlan& plan) {
   shape.recompute_blocks = o.recompute;
   if (plan.device.device.is_cuda()) shape.fixed_bytes = model::kCudaWorkspaceBytes;
   model::MemoryEstimate memory = model::estimate_training_memory(plan.model, shape);
+  if (plan.device.device.is_cuda()) memory.fixed_bytes += model::kCudaContextBytes;
   if (o.optimizer == "muon") {
     // One momentum where AdamW has two moments; layers are matrices but for a few vectors.
     const model::ParameterCount count = model::count_parameters(plan.model);
