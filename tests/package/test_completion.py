@@ -75,7 +75,7 @@ def verbs_of(*words: str) -> set[str]:
 def test_commands_are_those_of_the_help(shell: str) -> None:
     assert set(ask(shell, "")) >= verbs_of()
     assert set(ask(shell, "tokenizer", "")) >= verbs_of("tokenizer")
-    assert ask(shell, "tra") == ["train"]
+    assert ask(shell, "trai") == ["train"]
     assert ask(shell, "ckpt", "ver") == ["verify"]
 
 
