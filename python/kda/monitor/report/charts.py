@@ -16,7 +16,7 @@ MAX_POINTS = 2000
 class Curve:
     name: str  #: in RunData.series
     label: str
-    style: str  #: thin, line or marks
+    style: str  #: thin, line, dashed or marks
     scale: float = 1.0
 
 
@@ -88,7 +88,7 @@ CHARTS = (
         "GiB",
         (
             Curve("memory/rss_bytes", "process", "line", 2.0**-30),
-            Curve("memory/gpu_bytes", "GPU", "marks", 2.0**-30),
+            Curve("memory/gpu_bytes", "GPU", "dashed", 2.0**-30),
         ),
         from_zero=True,
     ),
@@ -145,8 +145,6 @@ def _trace(data: RunData, index: int, curve: Curve, series: Series) -> dict[str,
         "tokens": tokens,
         "hours": [_rounded(data.elapsed.get(step, 0.0) / 3600) for step in steps],
         "y": [_rounded(series.values[i] * curve.scale) for i in kept],
-        "bad": sum(not math.isfinite(value) for value in series.values),
-        "of": len(series.values),
     }
 
 

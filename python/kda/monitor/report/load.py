@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,10 @@ def load_run(path: Path, name: str) -> RunData:
         data.faults.append(f"Step {step} was skipped: {why}.")
     if len(data.skipped) > 5:
         data.faults.append(f"{len(data.skipped) - 5} more steps were skipped.")
+    for name in ("train/loss", "train/grad_norm", "heldout/ce"):
+        values = data.series[name].values if name in data.series else []
+        if bad := sum(not math.isfinite(value) for value in values):
+            data.faults.append(f"{name}: {bad} of {len(values)} values are NaN or infinite.")
     data.evals = _eval_reports(run.folder)
     return data
 

@@ -12,7 +12,7 @@
   const shown = () => new Set([...document.querySelectorAll("input.run:not(:checked)")]
     .map((box) => Number(box.value)));
 
-  const dashes = { thin: "solid", line: "solid", marks: "dot" };
+  const dashes = { thin: "solid", line: "solid", dashed: "dash", marks: "dot" };
   const several = data.runs.length > 1;
 
   function lineStyle(style, ink) {
@@ -35,6 +35,7 @@
       ...lineStyle(t.style, color(`--c${t.run % 8}`)),
     };
     if (t.y.length === 1) { trace.mode = "lines+markers"; }
+    if (t.y.length > 40) { trace.mode = "lines"; }
     return trace;
   }
 
