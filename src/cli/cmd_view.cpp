@@ -9,6 +9,7 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/number_option.h"
+#include "train/run_folder.h"
 #include "train/signals.h"
 #include "view/http_server.h"
 #include "view/listener.h"
@@ -25,15 +26,24 @@ struct ViewCommand {
   view::ViewerOptions options;
 };
 
+/// RUN/best and RUN/last are names of checkpoints, as everywhere in this program, not folders.
+std::filesystem::path path_of(const std::string& name) {
+  const std::filesystem::path path(name);
+  const bool alias = path.filename() == "best" || path.filename() == "last";
+  if (!alias || std::filesystem::exists(path)) return path;
+  return train::resolve_checkpoint(path).path;
+}
+
 int run_view(ViewCommand& command) {
   command.options.tensorlens.rule.how = view::normalization_from(command.normalization);
   // The port first: it is the quicker thing to be told about than a large file.
   const view::Listener listener(command.host, command.port);
   command.options.guard.loopback_only = listener.is_loopback();
   if (const auto name = view::host_of(command.host)) command.options.guard.names.push_back(*name);
-  const view::Viewer viewer(
-      std::vector<std::filesystem::path>(command.files.begin(), command.files.end()),
-      command.options);
+  std::vector<std::filesystem::path> paths;
+  for (const std::string& name : command.files)
+    paths.push_back(path_of(name));
+  const view::Viewer viewer(paths, command.options);
   const train::SignalScope signals;
   const view::HttpServer server(listener,
                                 [&](const view::Query& query) { return viewer.respond(query); });

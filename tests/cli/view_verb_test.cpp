@@ -79,6 +79,7 @@ TEST(ViewVerb, BadFilesAndUsage) {
   refused({"--port", "0", (folder / "broken.safetensors").string()}, 1, "broken.safetensors");
   refused({"--port", "0", (folder / "gone.json").string()}, 1, "no such file");
   refused({"--port", "0", folder.string()}, 1, "none of model.safetensors");
+  refused({"--port", "0", (folder / "run/best").string()}, 1, "no such checkpoint or run folder");
   refused({}, 2, "FILE");
   refused({"x", "--port", "70000"}, 2, "--port");
   refused({"x", "--port", "0", "--normalization", "max"}, 2, "clip, minmax, zscore or none");
