@@ -15,5 +15,5 @@ doxygen docs/api/Doxyfile
   .venv/bin/python -m pip install -q --disable-pip-version-check -r scripts/requirements-docs.txt
 # kda.corpus has no public functions: it is a program (docs/data.md).
 OMP_NUM_THREADS=1 .venv/bin/python -W error -m pdoc -o build/docs/python \
-  kda kda.integrations kda.evaluation '!kda.corpus'
+  kda kda.integrations kda.evaluation kda.monitor '!kda.corpus'
 echo "docs: build/docs/cpp/index.html, build/docs/python/index.html"
