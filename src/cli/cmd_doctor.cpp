@@ -18,6 +18,7 @@
 #include "kda/cpu_info.h"
 #include "model/causal_lm.h"
 #include "model/cost.h"
+#include "train/device.h"
 #include "train/process_memory.h"
 #include "train/units.h"
 
@@ -74,6 +75,8 @@ std::string scientific(double value) {
 }
 
 int run_doctor(int threads) {
+  // First of all: it loads the CUDA library, where there is one to load.
+  const train::DeviceChoice device = train::choose_device("auto");
   binding::set_num_threads(threads);
   row("kda", std::string(kVersion) + ", commit " + kCommit + ", " + kBuildType + ", " + kCompiler);
   row("torch", std::string(kTorchVersion) + ", CPU capability " + at::get_cpu_capability());
@@ -84,6 +87,11 @@ int run_doctor(int threads) {
                      ")");
   row("memory", bytes(train::available_bytes()) + " available, this process " +
                     bytes(train::resident_bytes()));
+
+  const train::DeviceMemory gpu = train::device_memory(device.device);
+  row("device",
+      device.text + (gpu.total > 0 ? ", " + bytes(gpu.free) + " of " + bytes(gpu.total) + " free"
+                                   : std::string()));
 
   std::string backends;
   for (Backend backend : available_backends()) {

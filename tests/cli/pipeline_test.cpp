@@ -268,7 +268,7 @@ TEST(Pipeline, Doctor_IsWell) {
   const ProgramResult result = kda({"doctor", "--threads", "1"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   for (const char* part : {"torch", "threads        1 in effect", "SIMD target", "backends",
-                           "memory", "self-test", "all well"}) {
+                           "memory", "device", "self-test", "all well"}) {
     EXPECT_TRUE(mentions(result.out, part)) << part << "\n" << result.out;
   }
 }
