@@ -64,11 +64,11 @@ int main() {
   KDA_RECURRENT(64)
   KDA_RECURRENT(128)
   KDA_RECURRENT(256)
-  for (const char* name : {"value_bwd_kernel", "gate_forward_kernel",
-                           "gate_backward_kernel", "gate_cumsum_kernel", "l2norm_kernel",
-                           "write_offsets_kernel", "sum_scalars_kernel"})
+  for (const char* name :
+       {"value_bwd_kernel", "gate_forward_kernel", "gate_backward_kernel", "gate_cumsum_kernel",
+        "l2norm_kernel", "write_offsets_kernel", "sum_scalars_kernel"})
     fact(name, 256, 0);
-  for (const char* name : {"packed_tables_kernel", "read_offsets_kernel", "sum_blocks_kernel",
-                           "finish_kernel"})
+  for (const char* name :
+       {"packed_tables_kernel", "read_offsets_kernel", "sum_blocks_kernel", "finish_kernel"})
     fact(name, 1024, 0);
 }
