@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -257,7 +258,7 @@ def test_errors_are_one_line_each(run: FakeRun, tmp_path: Path, capsys) -> None:
         ([run.folder, run.folder, "--out", tmp_path / "x"], 1, "the same run was given twice"),
         ([run.folder, tmp_path / "none"], 2, "--out: expected a file"),
         ([run.folder, "--out", tmp_path], 2, "is a folder"),
-        ([run.folder, "--eval", foreign], 1, "cannot read"),
+        ([run.folder, "--eval", foreign], 1, "not JSON; expected a report.json"),
         ([run.folder, "--eval", tmp_path / "none"], 1, "no report.json"),
     ):
         assert cli.main([str(word) for word in words]) == code, words
@@ -265,6 +266,21 @@ def test_errors_are_one_line_each(run: FakeRun, tmp_path: Path, capsys) -> None:
         assert text in said
         assert said.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_page_takes_the_place_of_files_only(run: FakeRun, tmp_path: Path, capsys) -> None:
+    need("plotly")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert cli.main([str(run.folder), "--out", str(pipe)]) == 1
+    assert "it is a folder, device, pipe or socket" in capsys.readouterr().err
+    assert pipe.is_fifo()
+    link, target = tmp_path / "link.html", tmp_path / "target.html"
+    target.write_text("old")
+    link.symlink_to(target)
+    assert cli.main([str(run.folder), "--out", str(link)]) == 0
+    assert link.is_symlink()
+    assert target.read_text().startswith("<!doctype html>")
 
 
 def test_named_evaluations(run: FakeRun, tmp_path: Path) -> None:

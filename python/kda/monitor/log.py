@@ -123,7 +123,9 @@ def parse_line(number: int, text: bytes) -> Line:
     if not text.strip():
         return Line(number, None)
     try:
-        value = json.loads(text)
+        value = json.loads(text.decode("utf-8"))  # bytes would be guessed at
+    except UnicodeDecodeError:
+        return Line(number, None, "not UTF-8")
     except (ValueError, RecursionError) as error:
         return Line(number, None, f"not JSON ({str(error)[:80]})")
     if not isinstance(value, dict):

@@ -29,7 +29,14 @@ class Position:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """``path`` holds the old or the new bytes at any time, also after a power cut."""
+    """``path``, or what it links to, holds the old or the new bytes at any time, also after a power
+    cut. MonitorError where it is a device, pipe or socket: a file never takes their place."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise MonitorError(
+            f"cannot replace {path}: it is a folder, device, pipe or socket, "
+            "expected a file or nothing"
+        )
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as stream:
         stream.write(data)

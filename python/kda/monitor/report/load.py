@@ -131,8 +131,12 @@ def load_eval(path: Path) -> EvalReport:
         data = json.loads(file.read_bytes())
     except FileNotFoundError as error:
         raise MonitorError(f"--eval {path}: no {EVAL_NAME} of kda eval mt there") from error
-    except (OSError, ValueError) as error:
-        raise MonitorError(f"--eval {file}: cannot read: {error}") from error
+    except OSError as error:
+        raise MonitorError(f"--eval {file}: cannot read: {error.strerror}") from error
+    except ValueError as error:
+        raise MonitorError(
+            f"--eval {file}: not JSON; expected a {EVAL_NAME} of kda eval mt"
+        ) from error
     if not isinstance(data, dict) or data.get("format") != EVAL_FORMAT:
         raise MonitorError(f"--eval {file}: not a report of kda eval mt (format {EVAL_FORMAT})")
     return EvalReport(str(path), data)
