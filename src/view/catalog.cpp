@@ -126,6 +126,16 @@ void Catalog::add_run(const fs::path& folder) {
 
 void Catalog::add_tensors(const fs::path& path, const std::string& label) {
   auto set = std::make_unique<io::SafetensorsSet>(io::SafetensorsSet::open(path));
+  // What `kda extract` says about its tensors is read by the page, which knows one version of it.
+  const auto& said = set->metadata();
+  if (const auto format = said.find("format");
+      format != said.end() && format->second == "kda-extract") {
+    const auto version = said.find("version");
+    if (version == said.end() || version->second != "1") {
+      refuse_file(path, "extracted tensors: version: expected 1, got " +
+                            (version == said.end() ? "none" : io::escaped(version->second, 40)));
+    }
+  }
   OpenFile file{unique_label(label), path, FileKind::kTensors, std::move(set), nullptr};
   if (!fs::is_directory(path)) {
     raw_.try_emplace(file.label, path);

@@ -105,6 +105,9 @@ TEST(Catalog, BadPaths_AreOneClearError) {
   refused({folder / "broken.json"}, "not valid JSON");
   std::filesystem::create_directories(folder / "dir.safetensors");
   refused({folder / "dir.safetensors"}, "none of model.safetensors");
+  write_counting(folder / "later.safetensors", {{"a", {2}}},
+                 {{"format", "kda-extract"}, {"version", "9"}});
+  refused({folder / "later.safetensors"}, "version: expected 1, got \"9\"");
   expect_error(ErrorCode::kInvalidArgument, {"1 to 64 files"}, [] { Catalog c({}); });
 }
 
