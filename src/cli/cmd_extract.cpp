@@ -43,6 +43,11 @@ int run_extract(ExtractCommand command) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(command.layers.empty() ? "--layers" : "--out") + ": missing");
   }
+  if (!command.list && !command.out.ends_with(".safetensors")) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--out: expected a file name that ends in .safetensors, got \"" + command.out + "\"");
+  }
   InspectRun run = open_for_inspection(command.inspect, "extract");
   inspect::Trace trace = inspect::trace_model(run.model, run.ids, command.inspect.how);
   run.add_tokens(trace.ids);
@@ -54,6 +59,11 @@ int run_extract(ExtractCommand command) {
   const std::vector<inspect::Extracted> tensors = inspect::extract(
       trace.graph,
       train::named("--layers", [&] { return inspect::select(trace.graph, command.layers); }));
+  if (tensors.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--layers: expected names of something with an output, got \"" + command.layers +
+                    "\", which names only what has none");
+  }
   train::named("--out",
                [&] { inspect::write_extracted(command.out, tensors, run.tokens, run.run); });
   std::printf("%s", run.text().c_str());

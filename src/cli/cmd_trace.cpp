@@ -107,6 +107,11 @@ int run_trace(const CLI::App* verb, const TraceCommand& command) {
   open_operators(graph, command.inspect.open);
   std::optional<inspect::Validation> validation;
   if (command.validate) validation = inspect::validate(graph);
+  // Before any file is written: --only may name nothing.
+  std::string dot;
+  if (!command.dot.empty() || !command.svg.empty()) {
+    dot = train::named("--only", [&] { return inspect::to_dot(graph, {command.only}); });
+  }
   const inspect::TraceAbout about{run.run, run.tokens, run.model.num_parameters()};
   if (command.json || !command.out.empty()) {
     const io::Json json = inspect::trace_json(graph, run.model.config(), about, validation);
@@ -115,14 +120,11 @@ int run_trace(const CLI::App* verb, const TraceCommand& command) {
       train::named("--out", [&] { io::write_json_file(command.out, json); });
     }
   }
-  if (!command.dot.empty() || !command.svg.empty()) {
-    const std::string dot = inspect::to_dot(graph, {command.only});
-    if (!command.dot.empty()) {
-      train::named("--dot", [&] { io::write_file_atomic(command.dot, dot); });
-    }
-    if (!command.svg.empty()) {
-      train::named("--svg", [&] { inspect::draw_svg(dot, command.svg); });
-    }
+  if (!command.dot.empty()) {
+    train::named("--dot", [&] { io::write_file_atomic(command.dot, dot); });
+  }
+  if (!command.svg.empty()) {
+    train::named("--svg", [&] { inspect::draw_svg(dot, command.svg); });
   }
   if (!command.json) {
     std::printf("%s", run.text().c_str());

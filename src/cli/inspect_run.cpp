@@ -55,6 +55,19 @@ std::vector<std::string> pieces_of(const text::Tokenizer& tokenizer) {
   return pieces;
 }
 
+std::string counted(std::size_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+[[noreturn]] void no_operator(const inspect::Graph& graph, const std::string& word) {
+  std::string known;
+  for (const inspect::Node& node : graph.nodes)
+    if (node.function == "chunk_kda" && known.size() < 100) known += " " + node.label;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--open: '" + word +
+                  "' names no KDA operator; there are:" + (known.empty() ? " none" : known));
+}
+
 }  // namespace
 
 void InspectRun::add_tokens(const std::vector<std::int64_t>& all) {
@@ -69,9 +82,9 @@ std::string InspectRun::text() const {
   const auto value = [&](const char* key) { return run[key].get<std::string>(); };
   std::string out =
       folder.string() + ": " + train::short_count(static_cast<double>(model.num_parameters())) +
-      " parameters, " + value("dtype") + " on " + value("device") + ", operator backend " +
-      value("backend") + ", " + std::to_string(run["threads"].get<int>()) + "\n";
-  out += std::to_string(tokens.size()) + " tokens:";
+      " parameters, " + value("dtype") + " on " + device + ", operator backend " +
+      value("backend") + ", " + counted(run["threads"].get<std::size_t>(), "thread") + "\n";
+  out += counted(tokens.size(), "token") + ":";
   constexpr std::size_t kShown = 16;
   for (std::size_t i = 0; i < std::min(tokens.size(), kShown); ++i) {
     const io::Json& text = tokens[i]["text"];
@@ -138,9 +151,10 @@ InspectRun open_for_inspection(const InspectOptions& options, const std::string&
     }
   }
   out->add_tokens(out->ids);
+  out->device = device;
   out->run = {{"program", std::string("kda ") + kVersion + " (" + kCommit + ")"},
               {"checkpoint", out->folder.string()},
-              {"device", device},
+              {"device", device.substr(0, device.find(' '))},
               {"dtype", name_of(out->model.compute())},
               {"backend", options.load.backend},
               {"threads", binding::num_threads()}};
@@ -154,27 +168,30 @@ void open_operators(inspect::Graph& graph, const std::string& list) {
     return graph.nodes[static_cast<std::size_t>(i)].function == "chunk_kda";
   };
   const auto count = static_cast<std::int64_t>(graph.nodes.size());
-  if (list == "all") {
-    for (std::int64_t i = 0; i < count; ++i)
-      if (is_operator(i)) wanted.insert(i);
-  } else {
-    const auto chosen = train::named("--open", [&] { return inspect::select(graph, list); });
-    for (const inspect::Selection& item : chosen) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::string& module = graph.nodes[static_cast<std::size_t>(i)].module;
-        const bool inside = item.kind == inspect::Selection::Kind::kModule &&
-                            (module == item.name || module.starts_with(item.name + "."));
-        if (is_operator(i) && (item.node == i || inside)) wanted.insert(i);
-      }
+  const auto chosen_by = [&](const std::string& word) -> std::vector<inspect::Selection> {
+    try {
+      return inspect::select(graph, word);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      return {};  // its nearest names are of anything; below only operators are named
     }
-  }
-  if (wanted.empty()) {
-    std::string known;
-    for (std::int64_t i = 0; i < count && known.size() < 100; ++i)
-      if (is_operator(i)) known += " " + graph.nodes[static_cast<std::size_t>(i)].label;
-    throw Error(ErrorCode::kInvalidArgument,
-                "--open: '" + list +
-                    "' names no KDA operator; there are:" + (known.empty() ? " none" : known));
+  };
+  for (const std::string& word : train::named("--open", [&] { return inspect::words_of(list); })) {
+    bool found = false;
+    const auto chosen = word == "all" ? std::vector<inspect::Selection>{} : chosen_by(word);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (!is_operator(i)) continue;
+      const std::string& module = graph.nodes[static_cast<std::size_t>(i)].module;
+      bool named = word == "all";
+      for (const inspect::Selection& item : chosen) {
+        named = named || item.node == i ||
+                (item.kind == inspect::Selection::Kind::kModule &&
+                 (module == item.name || module.starts_with(item.name + ".")));
+      }
+      if (named) wanted.insert(i);
+      found = found || named;
+    }
+    if (!found) no_operator(graph, word);
   }
   for (const std::int64_t node : wanted)
     inspect::open_operator(graph, node);

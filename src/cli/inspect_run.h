@@ -38,6 +38,7 @@ struct InspectRun {
   std::string text() const;
 
   std::vector<std::string> pieces;  ///< of every id of the tokenizer; empty without one
+  std::string device{};             ///< as shown, with what it is or why: "cpu (auto: ...)"
 };
 
 /// --ckpt, the ways to give a text, how to run, --decode, --backward and --open.
@@ -48,7 +49,7 @@ void add_inspect_options(CLI::App* verb, InspectOptions& options);
 InspectRun open_for_inspection(const InspectOptions& options, const std::string& verb);
 
 /// Opens the KDA operators that `list` names: labels, module paths, globs, or "all". Throws
-/// kInvalidArgument when it names none.
+/// kInvalidArgument for an item that names none, with those that there are.
 void open_operators(inspect::Graph& graph, const std::string& list);
 
 }  // namespace kda::cli

@@ -45,7 +45,7 @@ class Collector {
   void add_output(const std::string& name, OutputRef from) {
     const Node& node = graph_.nodes[static_cast<std::size_t>(from.node)];
     const at::Tensor value = output_of(graph_, from).value;
-    add({name, "activation", axes_of(graph_, node, value), node.label, value});
+    add(node, {name, "activation", axes_of(graph_, node, value), node.label, value});
   }
 
   void add_node(const Selection& item) {
@@ -70,8 +70,8 @@ class Collector {
       const at::Tensor base = output_of(graph_, module->outputs[0]).value;
       const at::Tensor delta = output_of(graph_, module->outputs[1]).value;
       const Node& node = graph_.nodes[static_cast<std::size_t>(module->outputs[1].node)];
-      add({item.name, "activation", axes_of(graph_, node, base), node.label,
-           base + delta.to(base.scalar_type())});
+      add(node, {item.name, "activation", axes_of(graph_, node, base), node.label,
+                 base + delta.to(base.scalar_type())});
       return;
     }
     for (std::size_t j = 0; j < module->outputs.size(); ++j) {
@@ -83,15 +83,19 @@ class Collector {
   void add_quantity(const Selection& item) {
     const Quantity& quantity = item.quantity;
     const at::Tensor value = compute(graph_, quantity);
-    add({item.name, quantity.kind, quantity.axes, quantity.module,
+    add(graph_.nodes[static_cast<std::size_t>(quantity.node)],
+        {item.name, quantity.kind, quantity.axes, quantity.module,
          at::isFloatingType(value.scalar_type()) ? value.to(at::kFloat) : value});
   }
 
   std::vector<Extracted> take() { return std::move(all_); }
 
  private:
-  void add(Extracted item) {
+  void add(const Node& from, Extracted item) {
     if (!seen_.insert(item.name).second) return;
+    const Phase& phase = graph_.phases[static_cast<std::size_t>(from.phase)];
+    item.first_token = phase.first_token;
+    item.num_tokens = phase.num_tokens;
     item.value = item.value.detach().to(at::kCPU).contiguous();
     all_.push_back(std::move(item));
   }
@@ -142,7 +146,11 @@ void write_extracted(const std::filesystem::path& path, const std::vector<Extrac
   for (const Extracted& item : tensors) {
     specs.push_back(
         {item.name, stored_type(item.value.scalar_type(), item.name), item.value.sizes().vec()});
-    about[item.name] = {{"kind", item.kind}, {"axes", item.axes}, {"source", item.source}};
+    about[item.name] = {{"kind", item.kind},
+                        {"axes", item.axes},
+                        {"source", item.source},
+                        {"first_token", item.first_token},
+                        {"num_tokens", item.num_tokens}};
   }
   io::SafetensorsWriter writer(path, specs,
                                {{"format", "kda-extract"},

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct Extracted {
   std::vector<std::string> axes;  ///< a name for each dimension
   std::string source;             ///< label of the node, or path of the module
   at::Tensor value;               ///< on the host, contiguous
+  std::int64_t first_token = 0;   ///< of the phase that it comes from
+  std::int64_t num_tokens = 0;    ///< of that phase; 0 of a backward pass
 };
 
 /// The values, each name once. A layer's is the residual stream behind it; a module's is what it

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "kda/error.h"
 
@@ -19,14 +21,6 @@ std::optional<std::int64_t> whole_number(const std::string& text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc{} || stop != end) return std::nullopt;
   return value;
-}
-
-// "linear_1_1:2" without its pass; a stage keeps what follows: "chunk_kda_1_9/gate".
-std::string without_pass(const std::string& label) {
-  const std::size_t colon = label.find(':');
-  if (colon == std::string::npos) return label;
-  const std::size_t slash = label.find('/', colon);
-  return label.substr(0, colon) + (slash == std::string::npos ? "" : label.substr(slash));
 }
 
 std::vector<Selection> by_ordinal(const Graph& graph, const std::vector<Selection>& all,
@@ -106,10 +100,7 @@ std::vector<Selection> by_glob(const std::vector<Selection>& all, const std::str
     names.insert(item.kind == Selection::Kind::kNode ? without_pass(item.name) : item.name);
     if (item.kind == Selection::Kind::kQuantity) names.insert(item.quantity.kind);
   }
-  std::string text = "nothing is called '" + word + "'; nearest:";
-  for (const std::string& name : nearest_names(word, {names.begin(), names.end()}, 3))
-    text += " " + name;
-  throw Error(ErrorCode::kInvalidArgument, text);
+  unknown_name(word, {names.begin(), names.end()});
 }
 
 std::size_t edits(const std::string& a, const std::string& b) {
@@ -127,17 +118,71 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
+// The first part of a path that is a number, as "model.layers.3.mlp" has; 0 without one.
+std::int64_t number_in(const std::string& path) {
+  for (std::size_t begin = 0; begin < path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const auto number = whole_number(path.substr(begin, end - begin));
+    if (number && *number >= 0) return *number;
+    begin = end + 1;
+  }
+  return 0;
+}
+
+// Changes from one path to another; one of the last parts alone counts as one more, and only where
+// the part is long enough to say something.
+std::size_t distance(const std::string& word, const std::string& name) {
+  std::size_t least = edits(word, name);
+  if (constexpr std::string_view kModel = "model."; name.starts_with(kModel)) {
+    least = std::min(least, edits(word, name.substr(kModel.size())));
+  }
+  constexpr std::size_t kTelling = 4;
+  const std::string last = word.substr(word.rfind('.') + 1);
+  const std::string last_of_name = name.substr(name.rfind('.') + 1);
+  if (last.size() < kTelling || last_of_name.size() < kTelling) return least;
+  return std::min(least, edits(last, last_of_name) + 1);
+}
+
 }  // namespace
+
+std::string without_pass(const std::string& label) {
+  const std::size_t colon = label.find(':');
+  if (colon == std::string::npos) return label;
+  const std::size_t slash = label.find('/', colon);
+  return label.substr(0, colon) + (slash == std::string::npos ? "" : label.substr(slash));
+}
+
+std::vector<std::string> words_of(std::string_view list) {
+  std::vector<std::string> words;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    words.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+    if (words.back().empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "expected names, got \"" + std::string(list) + "\"");
+    }
+  }
+  return words;
+}
+
+void unknown_name(const std::string& word, const std::vector<std::string>& names) {
+  std::string text = "nothing is called '" + word + "'; nearest:";
+  for (const std::string& name : nearest_names(word, names, 3))
+    text += " " + name;
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
 
 std::vector<std::string> nearest_names(const std::string& word,
                                        const std::vector<std::string>& words, std::size_t count) {
-  std::vector<std::pair<std::size_t, std::string>> ranked;
-  for (const std::string& name : words)
-    ranked.emplace_back(edits(word, name), name);
+  std::vector<std::tuple<std::size_t, std::size_t, std::int64_t, std::string>> ranked;
+  for (const std::string& name : words) {
+    const std::int64_t layers_off = std::abs(number_in(word) - number_in(name));
+    ranked.emplace_back(distance(word, name), edits(word, name), layers_off, name);
+  }
   std::sort(ranked.begin(), ranked.end());
   std::vector<std::string> out;
   for (std::size_t i = 0; i < std::min(count, ranked.size()); ++i)
-    out.push_back(ranked[i].second);
+    out.push_back(std::get<3>(ranked[i]));
   return out;
 }
 
@@ -157,10 +202,7 @@ std::vector<Selection> select(const Graph& graph, std::string_view list) {
   const std::vector<Selection> all = all_selections(graph);
   std::vector<Selection> chosen;
   std::set<std::pair<std::string, std::int64_t>> seen;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string word(list.substr(begin, end - begin));
-    begin = end + 1;
+  for (const std::string& word : words_of(list)) {
     std::vector<Selection> found;
     if (const auto number = whole_number(word)) {
       found = by_ordinal(graph, all, *number);

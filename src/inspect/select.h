@@ -35,7 +35,18 @@ std::vector<Selection> all_selections(const Graph& graph);
 /// Throws kInvalidArgument for what is none of them, naming the nearest names.
 std::vector<Selection> select(const Graph& graph, std::string_view list);
 
-/// Up to `count` of the words that need the fewest changes to become `word`, nearest first.
+/// The items of a list with commas. Throws kInvalidArgument when one of them is empty.
+std::vector<std::string> words_of(std::string_view list);
+
+/// Throws kInvalidArgument: nothing is called `word`, and which of the names are nearest.
+[[noreturn]] void unknown_name(const std::string& word, const std::vector<std::string>& names);
+
+/// A label without its pass: "linear_1_1" of "linear_1_1:2"; a stage keeps what follows.
+std::string without_pass(const std::string& label);
+
+/// Up to `count` of the words that need the fewest changes to become `word`, nearest first. Of a
+/// path the last part alone may be near, and "model." in front may be missing; of layers that
+/// are equally near the one with the nearest number comes first.
 std::vector<std::string> nearest_names(const std::string& word,
                                        const std::vector<std::string>& words, std::size_t count);
 

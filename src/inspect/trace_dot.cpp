@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "inspect/select.h"
 #include "inspect/trace_json.h"
 #include "io/atomic_file.h"
 #include "kda/error.h"
@@ -38,16 +39,35 @@ std::string shape_of(const TensorForm& form) {
   return out + "]";
 }
 
-bool matches(const std::string& list, const Node& node) {
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string word = list.substr(begin, end - begin);
-    begin = end + 1;
-    for (const std::string& pattern : {word, "model." + word, word + ".*", "model." + word + ".*"})
-      if (::fnmatch(pattern.c_str(), node.module.c_str(), 0) == 0) return true;
-    if (::fnmatch(word.c_str(), node.label.c_str(), 0) == 0) return true;
+bool matches(const std::string& word, const Node& node) {
+  for (const std::string& pattern : {word, "model." + word, word + ".*", "model." + word + ".*"})
+    if (::fnmatch(pattern.c_str(), node.module.c_str(), 0) == 0) return true;
+  return ::fnmatch(word.c_str(), node.label.c_str(), 0) == 0 ||
+         ::fnmatch(word.c_str(), without_pass(node.label).c_str(), 0) == 0;
+}
+
+[[noreturn]] void unknown(const std::string& word, const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes)
+    names.insert(without_pass(node.label));
+  for (const Module& module : graph.modules)
+    names.insert(module.path);
+  unknown_name(word, {names.begin(), names.end()});
+}
+
+// Indices of the nodes that a list names; every item must name one.
+std::set<std::size_t> nodes_of(const Graph& graph, const std::string& list) {
+  std::set<std::size_t> chosen;
+  for (const std::string& word : words_of(list)) {
+    bool found = false;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      if (!matches(word, graph.nodes[i])) continue;
+      chosen.insert(i);
+      found = true;
+    }
+    if (!found) unknown(word, graph);
   }
-  return false;
+  return chosen;
 }
 
 const char* style_of(const Node& node) {
@@ -89,14 +109,20 @@ struct Cluster {
 class Writer {
  public:
   Writer(const Graph& graph, const DotOptions& options) : graph_(graph) {
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-      if (options.only.empty() || matches(options.only, graph.nodes[i])) drawn_.insert(i);
+    if (!options.only.empty()) {
+      drawn_ = nodes_of(graph, options.only);
+      return;
     }
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      drawn_.insert(i);
   }
 
   std::string text() {
+    // newrank: dot's older ranking, cluster by cluster, loses edges and fails where a pass runs
+    // through a module forth and, for its gradients, back.
     out_ =
-        "digraph trace {\n  rankdir=TB;\n  node [fontname=\"Helvetica\", fontsize=10];\n"
+        "digraph trace {\n  rankdir=TB;\n  newrank=true;\n  node [fontname=\"Helvetica\", "
+        "fontsize=10];\n"
         "  edge [fontname=\"Helvetica\", fontsize=8, color=\"#666666\"];\n";
     Cluster root;
     for (const std::size_t i : drawn_)
@@ -185,6 +211,10 @@ std::string run_filter(const char* const* argv, const std::string& input, int& c
   if (child == 0) {
     ::dup2(::fileno(file.get()), STDIN_FILENO);
     ::dup2(from[1], STDOUT_FILENO);
+    // Its complaints are a line for every edge of the picture.
+    if (const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC); nothing >= 0) {
+      ::dup2(nothing, STDERR_FILENO);
+    }
     ::execvp(argv[0], const_cast<char* const*>(argv));
     ::_exit(127);
   }
@@ -222,7 +252,10 @@ void draw_svg(const std::string& dot, const std::filesystem::path& path) {
                 "the graph as DOT text");
   }
   if (code != 0 || svg.empty()) {
-    throw Error(ErrorCode::kIo, "svg: dot failed with exit code " + std::to_string(code));
+    throw Error(ErrorCode::kIo, "svg: dot failed to lay out the graph (exit code " +
+                                    std::to_string(code) +
+                                    "); draw a part of it with --only, or write it as DOT text "
+                                    "with --dot and lay it out with another program");
   }
   io::write_file_atomic(path, svg);
 }

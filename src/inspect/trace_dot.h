@@ -14,7 +14,9 @@ struct DotOptions {
 };
 
 /// A digraph: a cluster for each module, a box for each operation with its shapes, an ellipse for
-/// each input, the stages of an opened operator in a cluster of their own. Edges carry shapes.
+/// each input, the stages of an opened operator in a cluster of their own. Edges carry
+/// arguments. Throws kInvalidArgument for an item of `only` that matches nothing, naming the
+/// nearest.
 std::string to_dot(const Graph& graph, const DotOptions& options = {});
 
 /// Draws DOT text as SVG with Graphviz' `dot` from $PATH, whole or not at all. Throws kUnsupported

@@ -49,7 +49,7 @@ TEST(Inspection, Trace_WritesAValidatedGraph) {
   EXPECT_GT(trace["validation"]["equal"], 10);
   EXPECT_EQ(trace["tokens"].size(), trace["phases"][0]["num_tokens"]);
   EXPECT_FALSE(trace["tokens"][0]["text"].get<std::string>().empty());
-  EXPECT_EQ(trace["run"]["device"].get<std::string>().substr(0, 3), "cpu");
+  EXPECT_EQ(trace["run"]["device"], "cpu");
   EXPECT_TRUE(io::read_file(dot).starts_with("digraph"));
   const ProgramResult nodes = inspect("trace", {"--text", "The clerk", "--nodes"});
   for (const Json& node : trace["nodes"]) {
@@ -98,6 +98,23 @@ TEST(Inspection, Extract_WritesWhatIsNamed) {
   EXPECT_TRUE(mentions(list.out, "model.layers.1.self_attn.attention_map\n")) << list.out;
 }
 
+TEST(Inspection, Extract_SaysWhichTokensAValueIsOf) {
+  const std::string file = (fresh_folder("decoded") / "t.safetensors").string();
+  const ProgramResult result = inspect("extract", {"--ids", "5,6,7", "--decode", "2", "--layers",
+                                                   "decay,embedding_1_1", "--out", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(mentions(result.out, "5 tokens:")) << result.out;
+  const auto tensors = io::SafetensorsFile::open(file);
+  const Json about = Json::parse(tensors.metadata().at("tensors"));
+  const Json& decay = about["model.layers.0.self_attn.decay"];
+  EXPECT_EQ(decay["first_token"], 0);
+  EXPECT_EQ(decay["num_tokens"], 3) << "the prompt alone";
+  EXPECT_EQ(about["embedding_1_1:3"]["first_token"], 4);
+  EXPECT_EQ(about["embedding_1_1:3"]["num_tokens"], 1);
+  const ProgramResult one = inspect("trace", {"--ids", "5", "--threads", "1"});
+  EXPECT_TRUE(mentions(one.out, ", 1 thread\n1 token:")) << one.out;
+}
+
 TEST(Inspection, Ids_NeedNoTokenizer) {
   const fs::path folder = fresh_folder("ids");
   fs::path checkpoint;
@@ -119,10 +136,20 @@ TEST(Inspection, Errors_AreOneLineAndNameTheNearest) {
     const ProgramResult result = inspect(verb, more);
     expect_error(result, 2, verb, parts);
   };
-  refused("extract", {"--text", "The", "--layers", "layers.0.self_atn", "--out", "/nowhere/x"},
+  refused("extract",
+          {"--text", "The", "--layers", "layers.0.self_atn", "--out", "/nowhere/x.safetensors"},
           {"layers.0.self_atn", "model.layers.0.self_attn"});
   refused("extract", {"--text", "The", "--layers", "decay"}, {"--out"});
   refused("extract", {"--text", "The"}, {"--layers", "--list"});
+  const std::string file = (fresh_folder("refused") / "e.safetensors").string();
+  refused("extract", {"--text", "The", "--layers", "decay", "--out", "e.json"},
+          {"--out", ".safetensors", "e.json"});
+  refused("extract", {"--text", "The", "--layers", ",", "--out", file},
+          {"--layers: expected names, got \",\""});
+  refused("extract",
+          {"--ids", "1,2,3", "--backward", "--layers", "accumulate_grad_*", "--out", file},
+          {"--layers", "accumulate_grad_*", "output"});
+  EXPECT_FALSE(fs::exists(file));
   refused("trace", {}, {"--text", "--ids"});
   refused("trace", {"--text", "a", "--ids", "1"}, {"one of"});
   refused("trace", {"--text", ""}, {"--text"});
@@ -131,6 +158,10 @@ TEST(Inspection, Errors_AreOneLineAndNameTheNearest) {
   refused("trace", {"--ids", "1,2", "--decode", "1", "--backward"}, {"decode"});
   refused("trace", {"--ids", "1,2", "--only", "layers.0"}, {"--only", "--svg"});
   refused("trace", {"--ids", "1,2", "--open", "model.norm"}, {"--open", "chunk_kda"});
+  refused("trace", {"--ids", "1,2", "--open", "nosuch"}, {"--open: 'nosuch'", "chunk_kda"});
+  refused("trace", {"--ids", "1,2", "--only", "nosuch", "--dot", file},
+          {"--only: nothing is called 'nosuch'; nearest:"});
+  EXPECT_FALSE(fs::exists(file));
   const ProgramResult missing =
       inspect("trace", {"--ids", "1,2", "--out", "/nowhere/there/trace.json"});
   EXPECT_EQ(missing.exit_code, 1);

@@ -149,6 +149,43 @@ TEST(TraceDot_Text, HasEveryNodeAndEdge) {
   EXPECT_EQ(part.find("cluster_model.layers.0"), std::string::npos);
 }
 
+TEST(TraceDot_Only, EveryItemNamesSomething) {
+  Sample sample;
+  const auto refused = [&](const std::string& only) {
+    return error_of([&] { inspect::to_dot(sample.trace.graph, {only}); },
+                    ErrorCode::kInvalidArgument);
+  };
+  expect_contains(refused("layers.0.self_atn"), "model.layers.0.self_attn");
+  expect_contains(refused("layers.0,nosuch"), "'nosuch'");
+  expect_contains(refused(","), "expected names");
+  const std::string label = sample.trace.graph.nodes.back().label;
+  const std::string part = inspect::to_dot(sample.trace.graph, {label.substr(0, label.find(':'))});
+  EXPECT_NE(part.find("\"" + label + "\" [label="), std::string::npos);
+}
+
+TEST(TraceDot_Svg, DrawsABackwardPass) {
+  if (std::system("dot -V >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs Graphviz";
+  model::KDAConfig config = model::KDAConfig::preset("k3-tiny");
+  config.vocab_size = 61;
+  const model::CausalLM lm = make_model(config, DType::kF32);
+  Trace trace = inspect::trace_model(lm, random_ids(4, 61, 33),
+                                     {.decode = 0, .backward = true, .statistics = false});
+  for (std::size_t i = 0, count = trace.graph.nodes.size(); i < count; ++i)
+    if (trace.graph.nodes[i].function == "chunk_kda")
+      inspect::open_operator(trace.graph, static_cast<std::int64_t>(i));
+  const TemporaryFolder folder;
+  inspect::draw_svg(inspect::to_dot(trace.graph), folder.file("graph.svg"));
+  std::ifstream file(folder.file("graph.svg"));
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string svg = text.str();
+  std::size_t drawn = 0;
+  for (std::size_t at = 0; (at = svg.find("class=\"node\"", at)) != std::string::npos; ++at)
+    ++drawn;
+  EXPECT_EQ(drawn, trace.graph.nodes.size());
+  expect_contains(svg, "chunk_backward");
+}
+
 TEST(TraceDot_Svg, IsDrawnOrSaysWhatIsMissing) {
   Sample sample;
   const TemporaryFolder folder;
@@ -166,7 +203,9 @@ TEST(TraceDot_Svg, IsDrawnOrSaysWhatIsMissing) {
   text << file.rdbuf();
   expect_contains(text.str(), "</svg>");
   expect_contains(text.str(), "chunk_kda");
-  error_of([&] { inspect::draw_svg("digraph {", folder.file("broken.svg")); }, ErrorCode::kIo);
+  expect_contains(
+      error_of([&] { inspect::draw_svg("digraph {", folder.file("broken.svg")); }, ErrorCode::kIo),
+      "--only");
   EXPECT_FALSE(std::filesystem::exists(folder.file("broken.svg")));
 }
 
@@ -192,6 +231,8 @@ TEST(Extract_File, HoldsTheValuesAndWhatTheyAre) {
     ASSERT_EQ(stored.data.size(), item.value.nbytes());
     EXPECT_EQ(std::memcmp(stored.data.data(), item.value.const_data_ptr(), stored.data.size()), 0);
     EXPECT_EQ(about[item.name]["axes"].size(), stored.shape.size()) << item.name;
+    EXPECT_EQ(about[item.name]["first_token"], 0) << item.name;
+    EXPECT_EQ(about[item.name]["num_tokens"], 9) << item.name;
   }
   // The last operation is the head: its values are the logits.
   EXPECT_TRUE(same_bits(tensors[0].value, sample.trace.logits));

@@ -100,7 +100,10 @@ TEST(Select_Unknown, NamesTheNearest) {
   expect_contains(error("embeding_1_1"), "embedding_1_1");
   expect_contains(error("dekay"), "decay");
   expect_contains(error("nothing*here"), "nearest");
-  expect_contains(error("decay,"), "''");
+  expect_contains(error("layers.9"), "nearest: model.layers.4 model.layers.3");
+  expect_contains(error("layers.0.nothing.self_atn"), "model.layers.0.self_attn");
+  expect_contains(error("decay,"), "expected names, got \"decay,\"");
+  expect_contains(error(","), "expected names, got \",\"");
   EXPECT_EQ(inspect::nearest_names("linaer", {"linear", "line", "cat"}, 2),
             (Names{"line", "linear"}));
 }
