@@ -57,7 +57,7 @@ ROWS = [
     Row("L4", "fused backward, CPU, bf16 tensors", r"^All/ChunkConformance\.Backward_\w+/cpu_bf16_", None,
         "all gradients"),
     Row("L3/L4", "chunk, CUDA", r"(ChunkConformance\.\w+/cuda_|^test_cuda::)", None,
-        "needs a GPU; figures: [proof](measurements/2026-11-30-cuda-proof.md)"),
+        "needs a GPU; figures: [proof](measurements/2026-11-30-cuda-proof-2.md)"),
     Row("L3/L4", "chunk in PyTorch", r"^test_chunk::", None,
         "the FLA-compatible call, f64, f32, bf16, f16, against an independent loop; gradcheck"),
     Row("L5", "gate formulas, reference", r"^Gate\.", 1e-4,
