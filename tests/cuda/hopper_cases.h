@@ -9,7 +9,9 @@
 
 #include "cuda/cuda_backends.h"
 #include "kda/cuda.h"
+#include "support/oracle.h"
 #include "support/run.h"
+#include "support/tolerance.h"
 
 namespace kda::test {
 
@@ -98,6 +100,20 @@ class HopperFixture : public ::testing::Test {
     if (c.h_kv && c.K == 128) {
       EXPECT_EQ(backward_path_of(c, DType::kBF16), kBackward) << c.name;
     }
+  }
+  // That a case is served here, agrees with the recurrence in double, and gives the same bits
+  // twice.
+  void expect_right(const Case& c, const CaseData& data) {
+    expect_served(c);
+    const Outputs expected = oracle(c, data);
+    const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
+    ASSERT_EQ(result.unsupported, "");
+    for (const std::string& fault : result.faults)
+      ADD_FAILURE() << fault;
+    expect_all_close(backend_, c, data, expected, result.values, nullptr);
+    const RunResult again = run_chunk(backend_, c, data, {.keep_bits = true});
+    for (const auto& [quantity, bits] : result.bits)
+      EXPECT_EQ(bits, again.bits.at(quantity)) << name_of(quantity) << ": two runs differ";
   }
   TestBackend backend_;
 };

@@ -20,21 +20,7 @@ Case standard(const std::string& name) {
   return c;
 }
 
-class HopperStandard : public HopperFixture {
- protected:
-  void expect_right(const Case& c, const CaseData& data) {
-    expect_served(c);
-    const Outputs expected = oracle(c, data);
-    const RunResult result = run_chunk(backend_, c, data, {.keep_bits = true});
-    ASSERT_EQ(result.unsupported, "");
-    for (const std::string& fault : result.faults)
-      ADD_FAILURE() << fault;
-    expect_all_close(backend_, c, data, expected, result.values, nullptr);
-    const RunResult again = run_chunk(backend_, c, data, {.keep_bits = true});
-    for (const auto& [quantity, bits] : result.bits)
-      EXPECT_EQ(bits, again.bits.at(quantity)) << name_of(quantity) << ": two runs differ";
-  }
-};
+class HopperStandard : public HopperFixture {};
 
 std::vector<Case> cases() {
   std::vector<Case> all;
