@@ -180,13 +180,13 @@ MemoryEstimate estimate_training_memory(const KDAConfig& c, const TrainingShape&
   estimate.parameters_bytes = parameters * size.wide;
   estimate.gradients_bytes = parameters * size.wide;
   estimate.optimizer_bytes = parameters * shape.optimizer_bytes_per_parameter;
-  estimate.fixed_bytes = shape.fixed_bytes;
   estimate.activation_bytes_per_token =
       top + (shape.recompute_blocks ? c.num_layers * kept_input(c, size) + largest : layers);
   estimate.activations_bytes = estimate.activation_bytes_per_token * shape.tokens_per_micro_batch;
-  if (shape.fixed_bytes > 0) {
-    estimate.fixed_bytes += static_cast<std::int64_t>(
-        kCudaTemporaries * static_cast<double>(estimate.activations_bytes));
+  if (shape.on_cuda) {
+    estimate.device_bytes = kCudaWorkspaceBytes +
+                            static_cast<std::int64_t>(
+                                kCudaTemporaries * static_cast<double>(estimate.activations_bytes));
   }
 
   const std::int64_t slice =

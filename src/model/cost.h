@@ -30,7 +30,7 @@ struct TrainingShape {
   DType compute = DType::kF32;
   bool recompute_blocks = false;
   std::int64_t optimizer_bytes_per_parameter = 8;  ///< AdamW: two f32 moments
-  std::int64_t fixed_bytes = 0;                    ///< kCudaWorkspaceBytes on a CUDA device
+  bool on_cuda = false;
 };
 
 /// What workspaces of the operator and of libtorch's libraries take on a CUDA device, whatever the
@@ -52,10 +52,10 @@ struct MemoryEstimate {
   std::int64_t activations_bytes = 0;  ///< kept from forward to backward
   std::int64_t activation_bytes_per_token = 0;
   std::int64_t scratch_bytes = 0;  ///< largest temporary: logits slice, weight copies
-  std::int64_t fixed_bytes = 0;    ///< TrainingShape::fixed_bytes
+  std::int64_t device_bytes = 0;   ///< on CUDA: workspace, and what backward holds for a moment
   std::int64_t total_bytes() const {
     return parameters_bytes + gradients_bytes + optimizer_bytes + activations_bytes +
-           scratch_bytes + fixed_bytes;
+           scratch_bytes + device_bytes;
   }
 };
 

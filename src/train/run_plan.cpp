@@ -351,9 +351,9 @@ model::MemoryEstimate memory_of(const RunPlan& plan) {
   shape.tokens_per_micro_batch = o.batch * o.seq_len;
   shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
   shape.recompute_blocks = o.recompute;
-  if (plan.device.device.is_cuda()) shape.fixed_bytes = model::kCudaWorkspaceBytes;
+  shape.on_cuda = plan.device.device.is_cuda();
   model::MemoryEstimate memory = model::estimate_training_memory(plan.model, shape);
-  if (plan.device.device.is_cuda()) memory.fixed_bytes += model::kCudaContextBytes;
+  if (shape.on_cuda) memory.device_bytes += model::kCudaContextBytes;
   if (o.optimizer == "muon") {
     // One momentum where AdamW has two moments; layers are matrices but for a few vectors.
     const model::ParameterCount count = model::count_parameters(plan.model);

@@ -110,7 +110,8 @@ void report_memory(const RunPlan& plan, Reporter& reporter) {
   text += size_text(memory.parameters_bytes) + ", gradients " + size_text(memory.gradients_bytes) +
           ", optimizer " + size_text(memory.optimizer_bytes) + ", activations " +
           size_text(memory.activations_bytes) + ", scratch " + size_text(memory.scratch_bytes) +
-          "; available " + size_text(available);
+          (on_host ? "" : ", device " + size_text(memory.device_bytes)) + "; available " +
+          size_text(available);
   reporter.note(text);
   if (available > 0 && memory.total_bytes() > available) {
     reporter.warn(std::string("the run may not fit into memory: ") + kMemoryAdvice);

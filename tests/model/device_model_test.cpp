@@ -182,7 +182,7 @@ TEST_P(DeviceModel, MemoryEstimateIsNearTheMeasuredPeak) {
       shape.compute = compute();
       shape.recompute_blocks = recompute;
       shape.optimizer_bytes_per_parameter = 0;
-      shape.fixed_bytes = model::kCudaWorkspaceBytes;
+      shape.on_cuda = true;
       const model::PackedIds ids{index(random_ids(8192, c.vocab_size, 3)).view({8, 1024}), {}};
       model::ForwardOptions options;
       options.recompute_blocks = recompute;
