@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """Writes the status table of docs/status.md from test results.
 
-    scripts/status_table.py [--commit TEXT] [--out docs/status.md] RESULTS.xml ...
+    scripts/status_table.py [--commit TEXT] [--device SUMMARY.json] [--out docs/status.md] RESULTS.xml ...
+    scripts/status_table.py --summarise --machine NAME --commit ID --out SUMMARY.json RESULTS.xml ...
 
 Results are JUnit files: `PROGRAM --gtest_output=xml:FILE` of GoogleTest programs and
 `pytest --junitxml=FILE`. What a test measured is its property "max_difference" (or "loss").
 `make status` runs the tests and this. Exit 1 when a row failed or measured more than its limit.
+
+Machines that build and test this mostly have no GPU: the rows of DEVICE_ROWS come from the summary
+of a run on one (the second form writes it), and name its machine and commit.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import math
 import re
 import sys
@@ -56,8 +61,6 @@ ROWS = [
         "all gradients"),
     Row("L4", "fused backward, CPU, bf16 tensors", r"^All/ChunkConformance\.Backward_\w+/cpu_bf16_", None,
         "all gradients"),
-    Row("L3/L4", "chunk, CUDA", r"(ChunkConformance\.\w+/cuda_|^test_cuda::)", None,
-        "needs a GPU; figures: [proof](measurements/2026-11-30-cuda-proof-2.md)"),
     Row("L3/L4", "chunk in PyTorch", r"^test_chunk::", None,
         "the FLA-compatible call, f64, f32, bf16, f16, against an independent loop; gradcheck"),
     Row("L5", "gate formulas, reference", r"^Gate\.", 1e-4,
@@ -93,6 +96,35 @@ ROWS = [
     Row("notes", "formulas and worked numbers", r"^test_notes::", None,
         "57 formulas against automatic differentiation"),
     Row("learn", "reading path", r"^test_learn::", None, "every command of docs/learn is run"),
+]  # fmt: skip
+
+DEVICE_ROWS = [
+    Row("L3", "fused forward, CUDA, f32", r"^All/ChunkConformance\.Forward_\w+/cuda_f32_", 1e-4,
+        "against L1 in double, as on the CPU"),
+    Row("L3", "fused forward, CUDA, bf16 and f16 tensors",
+        r"^All/ChunkConformance\.Forward_\w+/cuda_b?f16_", None, "the same calls"),
+    Row("L4", "fused backward, CUDA, f32", r"^All/ChunkConformance\.Backward_\w+/cuda_f32_", 1e-3,
+        "all gradients"),
+    Row("L4", "fused backward, CUDA, bf16 and f16 tensors",
+        r"^All/ChunkConformance\.Backward_\w+/cuda_b?f16_", None, "all gradients"),
+    Row("L3/L4", "stages, CUDA", r"^(All/Stage|SmallStage|All/HopperStage)\.", None,
+        "each stage from the oracle's inputs"),
+    Row("L3/L4", "kernels for Hopper", r"^(All/)?Hopper(Chunk|Scan|Segment|Standard|Path|Cluster)", None,
+        "forward and backward against L1 in double, on the path asserted; same bits for any batch"),
+    Row("L3/L4", "graphs, faults, large calls, CUDA", r"^(All/)?Cuda(Graph|Faults|Large|Chunk)", None,
+        "twenty runs and a thousand launches under load bit for bit; a million tokens"),
+    Row("L5", "fused gate, CUDA, f32", r"^All/GateConformance\.\w+/cuda_f32_", 1e-4,
+        "forward, cumulative sum, dA_log, d_dt_bias, dg"),
+    Row("L6", "recurrent decode, CUDA, f32",
+        r"^All/(Recurrent|Pool)Conformance\.\w+/cuda_f32_(?!\w*bf16)", 1e-5,
+        "token by token against L1, with pools of states"),
+    Row("L3-L6", "invariances, CUDA", r"^All/(Invariants|LongMemory|Kept|GateOutputs|BetaPerValue)", None,
+        "causality, batch, packing and pieces bit for bit; long memory; each output alone"),
+    Row("L3-L6", "operator in PyTorch, CUDA", r"^(test_cuda|test_fla_bridge)::", None,
+        "gradients, compile, graphs, autocast, FLA's own layer on this operator"),
+    Row("K3", "model on the device", r"^(Types|Storage)/Device", None,
+        "layers, experts, whole model, decoding against the host"),
+    Row("L7", "training on the device", r"^Gpu\.", None, "resume bit for bit"),
 ]  # fmt: skip
 
 
@@ -175,28 +207,77 @@ Made by `make status` from test results; do not edit. {commit}
 
 *max_diff* is the largest difference that the row's tests measured, relative to the largest value expected (absolute where that is below 1); for the overfitting row it is the loss. *atol* is the limit that the plan of the project sets; the tests' own limits are tighter (`tests/support/tolerance.cpp`). *skipped* and *not run* say what is missing; they are not successes.
 
-| Layer | Test | Status | max_diff | atol | Notes |
+{columns}"""
+
+COLUMNS = """| Layer | Test | Status | max_diff | atol | Notes |
 | --- | --- | --- | --- | --- | --- |
 """
+
+DEVICE_HEAD = """
+## On a GPU
+
+Tests that were run on one {machine} at commit {commit} ({summary}); a row without results was not run there.
+
+"""
+
+
+def line(row_cells: list[str]) -> str:
+    return "| " + " | ".join(row_cells) + " |\n"
+
+
+def summarise(results: list[Result], machine: str, commit: str) -> tuple[str, bool]:
+    """Rows of a run on a device, as JSON, and whether all are as they should be."""
+    rows = {row.test: cells(row, results) for row in DEVICE_ROWS}
+    text = json.dumps(
+        {
+            "machine": machine,
+            "commit": commit,
+            "rows": {test: row_cells for test, (row_cells, _) in rows.items()},
+        },
+        indent=1,
+    )
+    return text + "\n", all(good for _, good in rows.values())
+
+
+def device_table(summary: Path) -> str:
+    """The second table: what `summarise` wrote, in the order of DEVICE_ROWS."""
+    given = json.loads(summary.read_text(encoding="utf-8"))
+    known = {row.test for row in DEVICE_ROWS}
+    if set(given["rows"]) != known:
+        odd = ", ".join(sorted(set(given["rows"]) ^ known))
+        raise ValueError(f"{summary}: expected the rows of DEVICE_ROWS, different are: {odd}")
+    head = DEVICE_HEAD.format(
+        machine=given["machine"], commit=given["commit"], summary=f"[results]({summary.name})"
+    )
+    return head + COLUMNS + "".join(line(given["rows"][row.test]) for row in DEVICE_ROWS)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULTS.xml")
     parser.add_argument("--commit", default="", help="sentence that says what was tested")
+    parser.add_argument("--device", type=Path, help="summary of a run on a GPU, beside --out")
+    parser.add_argument(
+        "--summarise", action="store_true", help="write the summary of a run on a GPU"
+    )
+    parser.add_argument("--machine", default="", help="GPU of the run, for --summarise")
     parser.add_argument("--out", type=Path, help="default: standard output")
     arguments = parser.parse_args()
+    if arguments.summarise and not (arguments.machine and arguments.commit):
+        parser.error("--summarise: expected --machine and --commit")
     try:
         results = [result for path in arguments.results for result in results_of(path)]
-    except (OSError, ElementTree.ParseError) as error:
+        device = device_table(arguments.device) if arguments.device else ""
+    except (OSError, ElementTree.ParseError, KeyError, ValueError) as error:
         print(f"status_table.py: error: {error}", file=sys.stderr)
         return 2
-    lines, good = [], True
-    for row in ROWS:
-        row_cells, row_good = cells(row, results)
-        lines.append("| " + " | ".join(row_cells) + " |")
-        good = good and row_good
-    text = HEAD.format(commit=arguments.commit).replace(". \n", ".\n") + "\n".join(lines) + "\n"
+    if arguments.summarise:
+        text, good = summarise(results, arguments.machine, arguments.commit)
+    else:
+        rows = [cells(row, results) for row in ROWS]
+        good = all(row_good for _, row_good in rows)
+        head = HEAD.format(commit=arguments.commit, columns=COLUMNS).replace(". \n", ".\n")
+        text = head + "".join(line(row_cells) for row_cells, _ in rows) + device
     if arguments.out is None:
         print(text, end="")
     else:
