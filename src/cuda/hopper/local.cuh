@@ -1,9 +1,9 @@
-// Chunk-local part of the backward for sm_90a, K = V = 128, raw gates: from raw bf16 q, k, v,
+// Chunk-local part of the backward for sm_90a, K = V = 64 or 128, raw gates: from raw bf16 q, k, v,
 // g, beta, d_o, the states at chunk starts, their gradients at chunk ends and X (of the reverse
 // scan) to dq, dk, dg, dbeta and the shares of d a_log and d dt_bias. Nothing else is read.
 //
-// Grid: persistent blocks, at most one per multiprocessor, over (chunk, value head).
-// Block: two main warpgroups, one prep warpgroup, one load warpgroup (local_layout.cuh).
+// Grid: persistent blocks, L::kBlocks per multiprocessor, over (chunk, value head).
+// Block: main warpgroups, one prep warpgroup, one load warpgroup (local_layout.cuh).
 #pragma once
 
 #include "cuda/hopper/local_load.cuh"
@@ -12,10 +12,9 @@
 
 namespace kda::cuda::hopper {
 
-template <bool kGrouped, bool kStandard>
-__global__ void __launch_bounds__(LocalLayout::kThreads, 1)
+template <typename L, bool kGrouped, bool kStandard>
+__global__ void __launch_bounds__(L::kThreads, L::kBlocks)
     local_kernel(const __grid_constant__ ChunkArgs args, std::uint32_t num_items) {
-  using L = LocalLayout;
   extern __shared__ __align__(1024) char shared[];
   const std::uint32_t smem = smem_address(shared);
   const int lane = threadIdx.x % 32;
@@ -25,26 +24,26 @@ __global__ void __launch_bounds__(LocalLayout::kThreads, 1)
     constexpr int kLoaders = 128;
     constexpr int kMain = L::kMainWarps * ptx::kWarpArrivals;
     for (int set = 0; set < 2; ++set) {
-      ptx::mbarrier_init(local_barrier(smem, L::kRawLoaded + set), kLoaders);
-      ptx::mbarrier_init(local_barrier(smem, L::kSetReady + set), 4 * ptx::kWarpArrivals);
-      ptx::mbarrier_init(local_barrier(smem, L::kSetFree + set), kMain);
+      ptx::mbarrier_init(local_barrier<L>(smem, L::kRawLoaded + set), kLoaders);
+      ptx::mbarrier_init(local_barrier<L>(smem, L::kSetReady + set), 4 * ptx::kWarpArrivals);
+      ptx::mbarrier_init(local_barrier<L>(smem, L::kSetFree + set), kMain);
     }
     for (int barrier = L::kStatesLoaded; barrier <= L::kDotReady; ++barrier)
-      ptx::mbarrier_init(local_barrier(smem, barrier), kLoaders);
+      ptx::mbarrier_init(local_barrier<L>(smem, barrier), kLoaders);
     for (int barrier = L::kTilesFree; barrier < L::kNumBarriers; ++barrier)
-      ptx::mbarrier_init(local_barrier(smem, barrier), kMain);
+      ptx::mbarrier_init(local_barrier<L>(smem, barrier), kMain);
     ptx::mbarrier_init_fence();
   }
   __syncthreads();  // barriers before their users
-  if (group < 2) {
+  if (group < L::kHalves) {
     ptx::take_registers<L::kMainRegs>();
-    local_main_role<kGrouped, kStandard>(args, smem, group, warp, lane, num_items);
-  } else if (group == 2) {
+    local_main_role<L, kGrouped, kStandard>(args, smem, group, warp, lane, num_items);
+  } else if (group == L::kHalves) {
     ptx::keep_registers<L::kPrepRegs>();
-    local_prep_role<kStandard>(args, smem, warp, lane, num_items);
+    local_prep_role<L, kStandard>(args, smem, warp, lane, num_items);
   } else {
     ptx::keep_registers<L::kLoadRegs>();
-    local_load_role(args, smem, 32 * warp + lane, num_items);
+    local_load_role<L>(args, smem, 32 * warp + lane, num_items);
   }
 }
 

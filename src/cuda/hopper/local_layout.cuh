@@ -11,29 +11,36 @@
 
 namespace kda::cuda::hopper {
 
+// kHalves: of 64 channels (and 64 value columns), each with a main warpgroup.
+template <int kHalves_>
 struct LocalLayout {
-  static constexpr int kThreads = 512;  // warpgroups: two main, prep, load
-  static constexpr int kMainRegs = 192;
-  static constexpr int kPrepRegs = 96;
-  static constexpr int kLoadRegs = 32;
-  static constexpr int kMainWarps = 8;
+  static constexpr int kHalves = kHalves_;
+  static_assert(kHalves == 1 || kHalves == 2);
+  static constexpr int kBlocks = kHalves == 1 ? 2 : 1;  // per multiprocessor
+  static constexpr int kThreads = 128 * (kHalves + 2);  // warpgroups: main, prep, load
+  static constexpr int kMainRegs = kHalves == 1 ? 144 : 192;
+  static constexpr int kPrepRegs = kHalves == 1 ? 72 : 96;
+  static constexpr int kLoadRegs = kHalves == 1 ? 24 : 32;
+  static constexpr int kMainWarps = 4 * kHalves;
+  static constexpr int kMainThreads = 32 * kMainWarps;
 
-  static constexpr int kD = 128;
+  static constexpr int kD = 64 * kHalves;
   static constexpr int kTile = 64 * kRowBytes;
   // [channel half][value half] of the states at the chunk's start and their gradients at its end.
   static constexpr int kStates = 0;
-  static constexpr int kGradients = 4 * kTile;
-  // Per value half: d_o, X, and v, in whose place come Y, U and at last dN (half 0) and P (half 1).
-  static constexpr int kOut = 8 * kTile;
-  static constexpr int kX = 10 * kTile;
-  static constexpr int kValues = 12 * kTile;
-  static constexpr int kInverse = 14 * kTile;  // A
+  static constexpr int kGradients = kHalves * kHalves * kTile;
+  // Per value half: d_o, X, and v, in whose place come Y, U and at last dN (first tile) and P
+  // (second tile, which 64 value columns have no other use for).
+  static constexpr int kOut = 2 * kGradients;
+  static constexpr int kX = kOut + kHalves * kTile;
+  static constexpr int kValues = kX + kHalves * kTile;
+  static constexpr int kInverse = kValues + 2 * kTile;  // A
   // Two sets of factors per channel half: raw q, k, g and in their place q 2^l, k 2^l, k 2^-l.
-  static constexpr int kSets = 15 * kTile;
+  static constexpr int kSets = kInverse + kTile;
   static constexpr int kQueries = 0;
-  static constexpr int kKeys = 2 * kTile;
-  static constexpr int kColumns = 4 * kTile;
-  static constexpr int kSetBytes = 6 * kTile;
+  static constexpr int kKeys = kHalves * kTile;
+  static constexpr int kColumns = 2 * kHalves * kTile;
+  static constexpr int kSetBytes = 3 * kHalves * kTile;
 
   // Per set: 2^(A_J - A_(J-1)) and 2^(A_J) as bf16 (exact), 2^(end - A_3), beta, 1/|k| and 1/|q| of
   // the rows.
@@ -47,32 +54,34 @@ struct LocalLayout {
 
   static constexpr int kStateDot = kTables + 2 * kTableBytes;  // sum_v S D, per channel
   static constexpr int kRowSums = kStateDot + kD * 4;          // [3][channel half][64]
-  static constexpr int kLogShares = kRowSums + 3 * 2 * 64 * 4;
+  static constexpr int kRowSumBytes = kHalves * 64 * 4;        // of each of the three
+  static constexpr int kLogShares = kRowSums + 3 * kRowSumBytes;
   static constexpr int kLows = kLogShares + 64;  // low parts of the diagonal blocks of A
   static constexpr int kBarriers = kLows + 4 * 512;
   static constexpr int kSmemBytes = kBarriers + 16 * 8;
-  static_assert(kSmemBytes <= 227 * 1024);
+  static_assert(kSmemBytes <= (228 / kBlocks - 1) * 1024);
 
   // Barriers: by index, the sets' ones twice.
   enum Barrier {
     kRawLoaded = 0,     // 128, loaders
     kSetReady = 2,      // 4, prep warps: factors, tables and A
-    kSetFree = 4,       // 8, main warps
+    kSetFree = 4,       // main warps
     kStatesLoaded = 6,  // 128 each, loaders
     kRowsLoaded,        // d_o, X
     kGradientsLoaded,
     kValuesLoaded,
     kDotReady,     // 128, loaders: sum_v S D
-    kTilesFree,    // 8, main warps: S, D, d_o, X
-    kValuesFree,   // 8
-    kInverseFree,  // 8
+    kTilesFree,    // main warps: S, D, d_o, X
+    kValuesFree,   // main warps
+    kInverseFree,  // main warps
     kNumBarriers
   };
   static_assert(kNumBarriers <= 16);
 };
 
+template <typename L>
 __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
-  return smem + LocalLayout::kBarriers + index * 8;
+  return smem + L::kBarriers + index * 8;
 }
 
 // The chunk of a work item; items are numbered value head first. 32-bit divisions: every warp makes

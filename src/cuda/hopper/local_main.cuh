@@ -32,15 +32,15 @@ __device__ inline std::uint64_t by_rows(std::uint32_t tile) {
 }
 // A tile whose rows are k; 16 rows on: + 2048 bytes.
 __device__ inline std::uint64_t by_columns(std::uint32_t tile) {
-  return ptx::matrix_descriptor(tile, LocalLayout::kTile, 1024, ptx::Swizzle::kRows128);
+  return ptx::matrix_descriptor(tile, 64 * kRowBytes, 1024, ptx::Swizzle::kRows128);
 }
 
-// acc (+)= left right^T over both value halves; tiles of `right` are `right_step` bytes apart.
+// acc = left right^T over all value columns.
+template <typename L>
 __device__ inline void start_values_product(float (&acc)[32], std::uint32_t left,
                                             std::uint32_t right) {
-  using L = LocalLayout;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < L::kHalves; ++half) {
     const std::uint64_t a = by_rows(left + half * L::kTile);
     const std::uint64_t b = by_rows(right + half * L::kTile);
 #pragma unroll
@@ -169,10 +169,9 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
   }
 }
 
-template <bool kGrouped, bool kStandard>
+template <typename L, bool kGrouped, bool kStandard>
 __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
                                        int lane, std::uint32_t num_items) {
-  using L = LocalLayout;
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
@@ -189,11 +188,16 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
   const auto word_at = [&pair](std::uint32_t tile, int row, int t) {
     return (pair ^ static_cast<std::uint32_t>(16 * t)) + tile + row * 8 * kRowBytes;
   };
-  // Of rows i0 and i0 + 8: X v, at last X v + k y; 512 bytes on q dq, 1024 k dk.
+  // Of rows i0 and i0 + 8: X v, at last X v + k y; kRowSumBytes on q dq, then k dk.
   const auto row_sums = [&](int row) { return smem + L::kRowSums + (g * 64 + i0 + 8 * row) * 4; };
+  const auto all_halves = [](std::uint32_t sums) {
+    float sum = ptx::load_shared_f(sums);
+    if constexpr (L::kHalves == 2) sum += ptx::load_shared_f(sums + 256);
+    return sum;
+  };
   const auto arrive = [&](int barrier) {
     __syncwarp();
-    ptx::warp_arrive(local_barrier(smem, barrier), lane);
+    ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
   for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
@@ -210,23 +214,23 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
 
     // 1.
     forget();
-    ptx::mbarrier_wait(local_barrier(smem, L::kSetReady + index), n / 2 & 1U);
-    ptx::mbarrier_wait(local_barrier(smem, L::kStatesLoaded), parity);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetReady + index), n / 2 & 1U);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kStatesLoaded), parity);
     ptx::fence_async_shared();
     const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
                            ptx::load_shared_f(smem + table + L::kBeta + i0 * 4 + 32)};
     const float weight[2] = {fmaxf(beta[0], kSmallestBeta), fmaxf(beta[1], kSmallestBeta)};
     {
       float z[32];
-      std::uint32_t a[8][4];
+      std::uint32_t a[4 * L::kHalves][4];
 #pragma unroll
-      for (int s = 0; s < 8; ++s) {
+      for (int s = 0; s < 4 * L::kHalves; ++s) {
         ptx::ldmatrix(a[s], smem + set + L::kKeys + s / 4 * L::kTile +
                                 tile_offset(16 * w + lane % 16, 2 * (s % 4) + lane / 16));
       }
       const std::uint32_t start = smem + table + L::kStart + w * L::kD * 2 + 4 * c;
 #pragma unroll
-      for (int s = 0; s < 8; ++s) {  // to the frame of the chunk's start
+      for (int s = 0; s < 4 * L::kHalves; ++s) {  // to the frame of the chunk's start
         const std::uint32_t near = ptx::load_shared_pair(start + 32 * s);
         const std::uint32_t far = ptx::load_shared_pair(start + 32 * s + 16);
         a[s][0] = times_pair(a[s][0], near);
@@ -236,9 +240,10 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
       ptx::wgmma_fence();
 #pragma unroll
-      for (int s = 0; s < 8; ++s) {
-        const std::uint64_t b = ptx::advance_descriptor(by_columns(smem + L::kStates + half_tile),
-                                                        s / 4 * 2 * L::kTile + s % 4 * 2048);
+      for (int s = 0; s < 4 * L::kHalves; ++s) {
+        const std::uint64_t b =
+            ptx::advance_descriptor(by_columns(smem + L::kStates + half_tile),
+                                    s / 4 * L::kHalves * L::kTile + s % 4 * 2048);
         if (s == 0) {
           ptx::wgmma_tile<false>(z, a[s], b);
         } else {
@@ -246,8 +251,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
       ptx::wgmma_commit();
-      ptx::mbarrier_wait(local_barrier(smem, L::kValuesLoaded), parity);
-      ptx::mbarrier_wait(local_barrier(smem, L::kRowsLoaded), parity);
+      ptx::mbarrier_wait(local_barrier<L>(smem, L::kValuesLoaded), parity);
+      ptx::mbarrier_wait(local_barrier<L>(smem, L::kRowsLoaded), parity);
       std::uint32_t v[2][8];
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
@@ -297,9 +302,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
     }
-    ptx::mbarrier_wait(local_barrier(smem, L::kGradientsLoaded), parity);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
-    ptx::named_sync(kLocalMainSync, 256);  // U before its products; A is read
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U before its products; A is read
     arrive(L::kInverseFree);
 
     // 2.
@@ -308,32 +313,57 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     float acc_y[32];
     float acc_c[32];
     float2 enter;
-    {
-      float inner[32];  // dN or P
-      ptx::wgmma_fence();
-      start_values_product(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
-      start_values_product(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
-      ptx::wgmma_commit();
-      start_values_product(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
-      start_values_product(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      ptx::wgmma_pin(inner);
-      ptx::wgmma_pin(acc_c);
-      ptx::named_sync(kLocalMainSync, 256);  // U read before dN and P take its place
+    // The masked dN (which = 0) or P (1) to the tile of its own.
+    const auto store_pairs = [&](const float(&inner)[32], int which) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
-        const float factor = g == 0 ? in.scale : -weight[row];
-        const int last = i0 + 8 * row - g;  // the last column that counts
+        const float factor = which == 0 ? in.scale : -weight[row];
+        const int last = i0 + 8 * row - which;  // the last column that counts
 #pragma unroll
         for (int t = 0; t < 8; ++t) {
           const int j = 8 * t + 2 * c;
           const float x = j <= last ? factor * inner[4 * t + 2 * row] : 0.0F;
           const float y = j + 1 <= last ? factor * inner[4 * t + 2 * row + 1] : 0.0F;
-          ptx::store_shared_pair(word_at(L::kValues + half_tile, row, t), pack_bf16(x, y));
+          ptx::store_shared_pair(word_at(L::kValues + which * L::kTile, row, t), pack_bf16(x, y));
         }
       }
       ptx::fence_async_shared();
+    };
+    {
+      ptx::wgmma_fence();
+      if constexpr (L::kHalves == 2) {
+        float inner[32];  // dN or P
+        start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
+        start_values_product<L>(acc_c, smem + L::kValues,
+                                smem + L::kGradients + L::kHalves * half_tile);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + L::kHalves * half_tile);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + L::kHalves * half_tile);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(inner);
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN and P take its place
+        store_pairs(inner, g);
+      } else {  // both, in the registers of the accumulators that are not needed yet
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kValues);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kValues);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(acc_q);
+        ptx::wgmma_pin(acc_y);
+        store_pairs(acc_y, 1);
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN takes its place
+        store_pairs(acc_q, 0);
+        ptx::wgmma_fence();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates);
+        ptx::wgmma_commit();
+      }
       // What enters at the chunk's end, sum_i k_i (dk of the state's product)_i, block by block.
       float sums[16];
 #pragma unroll
@@ -364,7 +394,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-    ptx::named_sync(kLocalMainSync, 256);  // dN and P before the sweeps
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // dN and P before the sweeps
 
     // 3.
     forget();
@@ -417,7 +447,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     arrive(L::kValuesFree);
-    ptx::named_sync(kLocalMainSync, 256);  // factors read by all products: now each thread's own
+    ptx::named_sync(kLocalMainSync,
+                    L::kMainThreads);  // factors read by all products: now each thread's own
 
     // 4.
     forget();
@@ -476,18 +507,22 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     sums_from_end(acc_y, r, c);
-    // g again, for the gate's backward.
+    // g again, for the gate's backward; where registers are short, not before dq and dk have left
+    // theirs.
     std::uint32_t gate[2][8];
+    const auto load_gate = [&] {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
-                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
+      for (int row = 0; row < 2; ++row) {
+        const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                           (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
 #pragma unroll
-      for (int t = 0; t < 8; ++t) {
-        gate[row][t] =
-            valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        for (int t = 0; t < 8; ++t) {
+          gate[row][t] =
+              valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        }
       }
-    }
+    };
+    if constexpr (L::kHalves == 2) load_gate();
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float by =
@@ -498,8 +533,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       if (c == 0) {
         const std::uint32_t to = row_sums(row);
         ptx::store_shared_f(to, a + ptx::load_shared_f(to));
-        ptx::store_shared_f(to + 512, b);
-        ptx::store_shared_f(to + 1024, d);
+        ptx::store_shared_f(to + L::kRowSumBytes, b);
+        ptx::store_shared_f(to + 2 * L::kRowSumBytes, d);
       }
     }
     // The place of the warp's column factors (2 KiB) now holds, per channel: sums of dG over the
@@ -514,8 +549,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
-    ptx::mbarrier_wait(local_barrier(smem, L::kDotReady), parity);
-    ptx::named_sync(kLocalMainSync, 256);              // sums before their readers
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kDotReady), parity);
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // sums before their readers
     const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
     if (thread < 64) {                                 // what enters a block from later rows
       const std::uint32_t from = smem + scratch + thread * 4;
@@ -555,8 +590,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           const std::uint32_t sums =
-              smem + L::kRowSums + (which == 0 ? 512 : 1024) + (i0 + 8 * row) * 4;
-          const float dot = ptx::load_shared_f(sums) + ptx::load_shared_f(sums + 256);
+              smem + L::kRowSums + (which == 0 ? 1 : 2) * L::kRowSumBytes + (i0 + 8 * row) * 4;
+          const float dot = all_halves(sums);
           const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
                                                 (which == 0 ? 4 : 0));
 #pragma unroll
@@ -572,9 +607,10 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
                    t_out.s1, chunk.length);
       }
     }
+    if constexpr (L::kHalves == 1) load_gate();
     if (g == 0 && thread < chunk.length && args.dbeta.data != nullptr) {
       const std::uint32_t from = smem + L::kRowSums + thread * 4;
-      float sum = ptx::load_shared_f(from) + ptx::load_shared_f(from + 256);
+      float sum = all_halves(from);
       if (in.beta_is_logit) {
         const float b = ptx::load_shared_f(smem + table + L::kBeta + thread * 4);
         sum *= b * (1.0F - b / in.beta_max);
@@ -631,7 +667,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::store_shared_f2(smem + scratch + 2048 * w + (8 * r + 2 * c) * 4, bias_sum.x, bias_sum.y);
     da_log = warp_sum(da_log);
     if (lane == 0) ptx::store_shared_f(smem + L::kLogShares + (4 * g + w) * 4, da_log);
-    ptx::named_sync(kLocalMainSync, 256);  // shares of the parameters' gradients before their sums
+    ptx::named_sync(kLocalMainSync,
+                    L::kMainThreads);  // shares of the parameters' gradients before their sums
     if (args.dbias_part != nullptr && thread < 64) {
       const std::uint32_t from = smem + scratch + thread * 4;
       args.dbias_part[static_cast<std::int64_t>(item) * L::kD + 64 * g + thread] =
@@ -641,7 +678,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     if (args.da_log_part != nullptr && g == 0 && thread == 0) {
       float sum = 0.0F;
 #pragma unroll
-      for (int x = 0; x < 8; ++x)
+      for (int x = 0; x < L::kMainWarps; ++x)
         sum += ptx::load_shared_f(smem + L::kLogShares + x * 4);
       args.da_log_part[item] = sum;
     }

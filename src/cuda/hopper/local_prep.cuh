@@ -1,8 +1,8 @@
 // Prep of the chunk-local backward: one warpgroup turns raw q, k, g of a chunk into factors and A.
 //
-// Warp w has the 16 rows of block w; a lane has 4 neighbouring channels of all of them, so decay
-// sums stay in the lane. With G the sum of log2 decays from the chunk's start and A_w the nearest
-// integer of G at the block's row 8, l = G - A_w lies within 2^+-58 for a bounded gate:
+// Warp w has the 16 rows of block w; a lane has 4 (K = 64: 2) neighbouring channels of all of them,
+// so decay sums stay in the lane. With G the sum of log2 decays from the chunk's start and A_w the
+// nearest integer of G at the block's row 8, l = G - A_w lies within 2^+-58 for a bounded gate:
 //   q 2^l, k 2^l, k 2^-l       replace q, k, g
 //   2^(A_w - A_(w-1))          exact in bf16; links the blocks' frames
 //   Lo_IJ = beta_i (k 2^l)_I 2^(A_I - A_J) (k 2^-l)_J,  A = (I + Lo)^-1
@@ -53,11 +53,11 @@ __device__ inline void mma_three(float (&acc)[4], float (&rest)[4], const std::u
 }
 
 // 1/|k|, 1/|q| of the warp's rows to the table: diagonals of k k^T and q q^T.
+template <typename L>
 __device__ inline void local_norms(std::uint32_t set, std::uint32_t norms, int warp, int lane) {
-  using L = LocalLayout;
   float sums[2][2][4] = {};  // [k, q]
 #pragma unroll
-  for (int s = 0; s < 8; ++s) {
+  for (int s = 0; s < 4 * L::kHalves; ++s) {
     const std::uint32_t at =
         set + s / 4 * L::kTile + tile_offset(16 * warp + lane % 16, 2 * (s % 4) + lane / 16);
 #pragma unroll
@@ -81,17 +81,21 @@ __device__ inline void local_norms(std::uint32_t set, std::uint32_t norms, int w
   }
 }
 
-// Factors in place of the raw values, and the tables of the set, for channels 4 lane + 2 p, + 1.
+// Factors in place of the raw values, and the tables of the set, for two of a lane's channels: the
+// p-th pair.
 // True: they decay so much that the factors are not finite or lose their digits (standard gates).
-template <bool kStandard>
-__device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem, std::uint32_t set,
-                                     std::uint32_t table, int length, int warp, int lane, int p) {
-  using L = LocalLayout;
-  const std::uint32_t mine =
-      set + lane / 16 * L::kTile + 16 * warp * kRowBytes + (lane % 2) * 8 + 4 * p;
-  const std::uint32_t piece = (lane % 16 / 2) << 4;
-  const float offset[2] = {p == 0 ? gate.offset[0] : gate.offset[2],
-                           p == 0 ? gate.offset[1] : gate.offset[3]};
+template <typename L, bool kStandard>
+__device__ inline bool local_factors(const GateLane<2 * L::kHalves>& gate, std::uint32_t smem,
+                                     std::uint32_t set, std::uint32_t table, int length, int warp,
+                                     int lane, int p) {
+  constexpr int kLanes = 32 / L::kHalves;      // of a tile
+  constexpr int kPieceLanes = 4 / L::kHalves;  // of 16 bytes
+  const std::uint32_t mine = set + lane / kLanes * L::kTile + 16 * warp * kRowBytes +
+                             (lane % kPieceLanes) * 4 * L::kHalves + 4 * p;
+  const std::uint32_t piece = (lane % kLanes / kPieceLanes) << 4;
+  constexpr int kSecond = 2 * (L::kHalves - 1);
+  const float offset[2] = {p == 0 ? gate.offset[0] : gate.offset[kSecond],
+                           p == 0 ? gate.offset[1] : gate.offset[kSecond + 1]};
   float l[kChunk][2];
   float total[2] = {};
 #pragma unroll
@@ -141,7 +145,7 @@ __device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem
       wide |= !fits;
     }
   }
-  const std::uint32_t channel = lane * 4 + 2 * p;
+  const std::uint32_t channel = lane * 2 * L::kHalves + 2 * p;
   ptx::store_shared_pair(table + L::kChain + warp * L::kD * 2 + channel * 2,
                          pack_bf16(chain[0], chain[1]));
   ptx::store_shared_pair(table + L::kStart + warp * L::kD * 2 + channel * 2,
@@ -150,20 +154,21 @@ __device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem
     ptx::store_shared_f2(table + L::kEnd + channel * 4, ptx::exp2_approx(total[0] + shift[0]),
                          ptx::exp2_approx(total[1] + shift[1]));
   }
-  // Eight rows at a time: loads of all before the stores, which the compiler does not reorder.
+  // Several rows at a time: loads of all before the stores, which the compiler does not reorder.
+  constexpr int kRows = 4 * L::kHalves;
 #pragma unroll
-  for (int first = 0; first < kChunk; first += 8) {
-    std::uint32_t k[8];
-    std::uint32_t q[8];
+  for (int first = 0; first < kChunk; first += kRows) {
+    std::uint32_t k[kRows];
+    std::uint32_t q[kRows];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (i << 4));
+    for (int i = 0; i < kRows; ++i) {
+      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (((first + i) & 7) << 4));
       k[i] = ptx::load_shared_pair(at + L::kKeys);
       q[i] = ptx::load_shared_pair(at + L::kQueries);
     }
-    std::uint32_t down[8];
+    std::uint32_t down[kRows];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       const float2 rstd = ptx::load_shared_f2(table + L::kNorms + (16 * warp + first + i) * 8);
       const float unit_k0 = low_of(k[i]) * rstd.x;
       const float unit_k1 = high_of(k[i]) * rstd.x;
@@ -178,8 +183,8 @@ __device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem
       down[i] = pack_bf16(k0 * ptx::exp2_approx(-l0), k1 * ptx::exp2_approx(-l1));
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (i << 4));
+    for (int i = 0; i < kRows; ++i) {
+      const std::uint32_t at = mine + (first + i) * kRowBytes + (piece ^ (((first + i) & 7) << 4));
       ptx::store_shared_pair(at + L::kQueries, q[i]);
       ptx::store_shared_pair(at + L::kKeys, k[i]);
       ptx::store_shared_pair(at + L::kColumns, down[i]);
@@ -191,15 +196,15 @@ __device__ inline bool local_factors(const GateLane<4>& gate, std::uint32_t smem
 // Lo of block row `warp`: off the diagonal split into high parts at (warp, J) and low parts at
 // (J, warp) of the tile of A; the diagonal block is inverted and stored the same way, its low part
 // apart.
+template <typename L>
 __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::uint32_t table,
                                     float beta, int warp, int lane) {
-  using L = LocalLayout;
   const int r = lane / 4;
   const int c = lane % 4;
   const int row = lane % 16;
-  std::uint32_t a[8][4];
+  std::uint32_t a[4 * L::kHalves][4];
 #pragma unroll
-  for (int s = 0; s < 8; ++s) {
+  for (int s = 0; s < 4 * L::kHalves; ++s) {
     ptx::ldmatrix(a[s], set + L::kKeys + s / 4 * L::kTile +
                             tile_offset(16 * warp + row, 2 * (s % 4) + lane / 16));
   }
@@ -213,7 +218,7 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
         lo[t][x] = 0.0F;
     }
 #pragma unroll
-    for (int s = 0; s < 8; ++s) {
+    for (int s = 0; s < 4 * L::kHalves; ++s) {
       std::uint32_t b[4];
       ptx::ldmatrix(b, set + L::kColumns + s / 4 * L::kTile +
                            tile_offset(16 * J + row, 2 * (s % 4) + lane / 16));
@@ -264,7 +269,7 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
   for (int J = warp - 1; J >= 0; --J) {
     const std::uint32_t chain = table + L::kChain + (J + 1) * L::kD * 2 + 4 * c;
 #pragma unroll
-    for (int s = 0; s < 8; ++s) {
+    for (int s = 0; s < 4 * L::kHalves; ++s) {
       const std::uint32_t near = ptx::load_shared_pair(chain + 32 * s);
       const std::uint32_t far = ptx::load_shared_pair(chain + 32 * s + 16);
       a[s][0] = times_pair(a[s][0], near);
@@ -291,8 +296,8 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
 }
 
 // Columns of block column J = warp of A: A_IJ = -A_II sum_K Lo_IK A_KJ, K = J .. I - 1.
+template <typename L>
 __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
-  using L = LocalLayout;
   const int r = lane / 4;
   const int c = lane % 4;
   const std::uint32_t matrix = smem + L::kInverse;
@@ -386,10 +391,10 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
     ptx::store_shared(block(K, J), make_uint4(0, 0, 0, 0));
 }
 
-template <bool kStandard>
+template <typename L, bool kStandard>
 __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
                                        int lane, std::uint32_t num_items) {
-  using L = LocalLayout;
+  constexpr int kChannels = 2 * L::kHalves;  // of a lane
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
     lane = ptx::forgotten(lane);
@@ -403,7 +408,8 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     const int index = static_cast<int>(n & 1U);
     const std::uint32_t set = smem + L::kSets + index * L::kSetBytes;
     const std::uint32_t table = smem + L::kTables + index * L::kTableBytes;
-    const GateLane<4> gate = gate_lane<4, kStandard>(args.in.gate, at.hv, 4 * lane, L::kD);
+    const GateLane<kChannels> gate =
+        gate_lane<kChannels, kStandard>(args.in.gate, at.hv, kChannels * lane, L::kD);
     const int i = 16 * warp + lane % 16;
     const Tensor& beta_in = args.in.beta;
     const float beta =
@@ -411,29 +417,29 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
             ? beta_of(args.in, at.chunk.row * beta_in.s0 + (at.chunk.begin + i) * beta_in.s1 +
                                    at.hv * beta_in.s2)
             : 0.0F;
-    ptx::mbarrier_wait(local_barrier(smem, L::kRawLoaded + index), n / 2 & 1U);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kRawLoaded + index), n / 2 & 1U);
     if (lane < 16) ptx::store_shared_f(table + L::kBeta + i * 4, beta);
-    local_norms(set, table + L::kNorms, warp, lane);
+    local_norms<L>(set, table + L::kNorms, warp, lane);
     __syncwarp();  // norms before their readers; raw rows read before they are replaced
     bool wide = false;
 #pragma unroll 1
-    for (int p = 0; p < 2; ++p)
-      wide |= local_factors<kStandard>(gate, smem, set, table, ptx::forgotten(at.chunk.length),
-                                       warp, lane, p);
+    for (int p = 0; p < L::kHalves; ++p)
+      wide |= local_factors<L, kStandard>(gate, smem, set, table, ptx::forgotten(at.chunk.length),
+                                          warp, lane, p);
     if constexpr (kStandard) {  // by the warp's byte of the item's word
       wide = __any_sync(0xffffffffU, wide);
       if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
     }
-    ptx::mbarrier_wait(local_barrier(smem, L::kInverseFree), (n & 1U) ^ 1U);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kInverseFree), (n & 1U) ^ 1U);
     ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
     forget();
-    local_blocks(smem, set, table, beta, warp, lane);
+    local_blocks<L>(smem, set, table, beta, warp, lane);
     ptx::named_sync(kLocalPrepSync, 128);  // Lo and the diagonal blocks of A before the merges
     forget();
-    local_merge(smem, warp, lane);
+    local_merge<L>(smem, warp, lane);
     ptx::fence_async_shared();
     __syncwarp();  // every lane's stores and fence before the arrival
-    ptx::warp_arrive(local_barrier(smem, L::kSetReady + index), lane);
+    ptx::warp_arrive(local_barrier<L>(smem, L::kSetReady + index), lane);
     ++n;
   }
 }

@@ -10,18 +10,32 @@
 
 namespace kda::cuda::hopper {
 
-template <bool kStandard>
-void run_local(const ChunkArgs& args, void* stream) {
+template <typename L, bool kStandard>
+void run_local_of(const ChunkArgs& args, void* stream) {
   const std::int64_t items = args.map.num_chunks * args.shape.HV;
   if (items > 2147483647) {
     throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
                                              " chunks of heads, expected at most 2147483647");
   }
   const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  auto* kernel =
-      args.dq_part != nullptr ? local_kernel<true, kStandard> : local_kernel<false, kStandard>;
-  launch("hopper local", kernel, std::min(items, sms), LocalLayout::kThreads,
-         LocalLayout::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
+  auto* kernel = args.dq_part != nullptr ? local_kernel<L, true, kStandard>
+                                         : local_kernel<L, false, kStandard>;
+  if constexpr (L::kBlocks > 1) {  // the default split with L1 need not have room for all
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                    cudaSharedmemCarveoutMaxShared),
+               "hopper local");
+  }
+  launch("hopper local", kernel, std::min(items, L::kBlocks * sms), L::kThreads, L::kSmemBytes,
+         stream, args, static_cast<std::uint32_t>(items));
+}
+
+template <bool kStandard>
+void run_local(const ChunkArgs& args, void* stream) {
+  if (args.shape.K == 64) {
+    run_local_of<LocalLayout<1>, kStandard>(args, stream);
+  } else {
+    run_local_of<LocalLayout<2>, kStandard>(args, stream);
+  }
 }
 
 }  // namespace kda::cuda::hopper
