@@ -60,6 +60,14 @@ std::string to_json(const std::string& name, const Series& series) {
   return text + "}";
 }
 
+/// What an empty page says; null where there is something to show.
+std::string note_json(std::size_t records, bool has_points) {
+  if (has_points) return "null";
+  if (records == 0) return "\"no points yet: no whole line in the log\"";
+  return "\"no points yet: none of " + std::to_string(records) +
+         " records has a step and a number\"";
+}
+
 std::string text_or(const io::Json& record, const char* key) {
   const auto found = record.find(key);
   return found != record.end() && found->is_string() ? found->get<std::string>() : "";
@@ -97,7 +105,9 @@ std::string metrics_json(const std::filesystem::path& path) {
       series.y.push_back(number);
     }
   }
-  std::string text = "{\"records\": " + std::to_string(records.size()) + ", \"series\": [";
+  std::string text = "{\"records\": " + std::to_string(records.size()) +
+                     ", \"note\": " + note_json(records.size(), !all.empty() || !samples.empty()) +
+                     ", \"series\": [";
   for (const auto& [name, series] : all) {
     if (text.back() != '[') text += ", ";
     text += to_json(name, series);

@@ -71,6 +71,16 @@ def server(files: list[Path]) -> Iterator[Server]:
     one.end()
 
 
+@pytest.fixture
+def young_run(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+    """A server of its own for a log that is still empty."""
+    log = tmp_path / "young.jsonl"
+    log.touch()
+    one = Server([log])
+    yield one, log
+    one.end()
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium of the system, driven by Playwright."""

@@ -50,6 +50,20 @@ TEST(Metrics, LongRun_IsJoinedWithItsRange) {
   EXPECT_EQ(loss["high"][0], 1);
 }
 
+TEST(Metrics, NothingToShow_IsSaid) {
+  const TempFolder folder;
+  const auto note_of = [&](const std::string& log) {
+    put(folder / "m.jsonl", log);
+    return Json::parse(metrics_json(folder / "m.jsonl"))["note"];
+  };
+  EXPECT_EQ(note_of(""), "no points yet: no whole line in the log");
+  EXPECT_EQ(note_of("{\"kind\":\"step\",\"st"), "no points yet: no whole line in the log");
+  EXPECT_EQ(note_of("{\"kind\":\"start\"}\n{\"kind\":\"step\",\"step\":1,\"why\":\"x\"}\n"),
+            "no points yet: none of 2 records has a step and a number");
+  EXPECT_TRUE(note_of("{\"kind\":\"step\",\"step\":1,\"loss\":2}\n").is_null());
+  EXPECT_TRUE(note_of("{\"kind\":\"sample\",\"step\":1,\"text\":\"x\"}\n").is_null());
+}
+
 TEST(Metrics, DamagedLine_IsNamed) {
   const TempFolder folder;
   put(folder / "m.jsonl", "{\"step\":1}\nnonsense\n{\"step\":2}\n");

@@ -216,6 +216,21 @@ def test_names_from_files_stay_text(open_page: OpenPage) -> None:
     assert page.locator("td b").count() == 0
 
 
+def test_a_run_without_a_point_says_so_until_it_has_one(browser: Any, young_run: Any) -> None:
+    server, log = young_run
+    opened = Page(browser, server.url, 1280, "light")
+    page = opened.open("")
+    assert page.get_by_text("no points yet").is_visible()
+    log.write_text('{"kind": "step", "step": 1, "loss": 2.5}\n')
+    page.get_by_role("button", name="Refresh").click()
+    page.wait_for_selector("text=1 records")
+    opened.settle()
+    assert page.locator(".panels .panel").count() == 1
+    assert page.get_by_text("no points yet").count() == 0
+    page.close()
+    assert opened.faults == []
+
+
 def test_theme_is_kept(open_page: OpenPage) -> None:
     page = open_page(scheme="light").open("")
     dark = "getComputedStyle(document.body).backgroundColor"

@@ -87,7 +87,7 @@ class MetricsView {
       return;
     }
     this.count.className = '';
-    this.count.textContent = `${formatCount(metrics.records)} records`;
+    this.count.textContent = metrics.note ?? `${formatCount(metrics.records)} records`;
     for (const group of groupsOf(metrics.series)) {
       let frame = this.frames.get(group.title);
       if (!frame) {
