@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.metadata
+import math
 import os
 import platform
 import subprocess
@@ -15,6 +16,10 @@ import torch
 
 LOWER_BOUND = -5.0
 PACKED = (1300, 547, 2048, 963, 271, 3063)
+#: A_log 0. strong: g ~ N(0, 1), about -2.5 nats a token. weak: the same with a bias that leaves
+#: about -0.01. init: g ~ N(0, 1/4) and the bias of a fresh layer, where decay is as weak.
+GATES = ("strong", "weak", "init")
+WEAK_BIAS = math.log(0.002) - 0.5  # of N(0, 1): mean of -5 sigmoid(x + bias) is about -0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +32,7 @@ class Case:
     dim: int = 128
     lengths: tuple[int, ...] | None = None
     bounded: bool = True
+    gate: str = "strong"
 
     @property
     def name(self) -> str:
@@ -36,6 +42,7 @@ class Case:
         elif self.lengths:
             where = f"{len(self.lengths)} x {self.lengths[0]} packed"
         kind = "" if self.bounded else ", standard gate"
+        kind += "" if self.gate == "strong" else f", {self.gate}"
         return f"{where} H{self.heads} D{self.dim}{kind}"
 
 
@@ -62,7 +69,8 @@ class Inputs:
 
 
 def make_inputs(case: Case, seed: int = 0, gate: Callable | None = None, bias: float = 0.0):
-    """Random inputs on the GPU. ``gate(shape, generator)`` draws g; N(0, 1) by default."""
+    """Random inputs on the GPU. ``gate(shape, generator)`` draws g; by default ``case.gate`` says
+    how, and what of dt_bias."""
     random = torch.Generator(device="cuda").manual_seed(seed)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -75,6 +83,14 @@ def make_inputs(case: Case, seed: int = 0, gate: Callable | None = None, bias: f
     if case.lengths:
         offsets = torch.tensor([0, *case.lengths]).cumsum(0).cuda()
     g = normal(*shape) if gate is None else gate(shape, random)
+    dt_bias = torch.full((case.heads * case.dim,), bias, device="cuda")
+    if gate is None and case.gate == "weak":
+        dt_bias += WEAK_BIAS
+    elif gate is None and case.gate == "init":
+        g *= 0.5
+        low, high = math.log(1e-3), math.log(0.1)
+        step = torch.rand(dt_bias.shape, generator=random, device="cuda") * (high - low) + low
+        dt_bias = step.exp().expm1().log()  # inverse of softplus
     return Inputs(
         q=normal(*shape).bfloat16(),
         k=normal(*shape).bfloat16(),
@@ -82,7 +98,7 @@ def make_inputs(case: Case, seed: int = 0, gate: Callable | None = None, bias: f
         g=g.bfloat16(),
         beta=normal(*shape[:3]).bfloat16(),
         a_log=torch.zeros(case.heads, device="cuda"),
-        dt_bias=torch.full((case.heads * case.dim,), bias, device="cuda"),
+        dt_bias=dt_bias,
         state=normal(*states),
         d_o=normal(*shape).bfloat16(),
         d_state=normal(*states),
@@ -91,15 +107,25 @@ def make_inputs(case: Case, seed: int = 0, gate: Callable | None = None, bias: f
 
 
 class Engine:
-    """One implementation. ``missing`` says why it cannot run, or is empty."""
+    """One implementation. ``missing`` says why it cannot run, or is empty; ``route`` what of it
+    runs, where it has several ways."""
 
     name = ""
     trains = True
     missing = ""
+    route = ""
 
     def cannot(self, case: Case) -> str:
         """Why this engine does not serve a case; empty if it does."""
         return self.missing
+
+    def adapt(self, x: Inputs, case: Case) -> Inputs:
+        """The same inputs with states and offsets laid out as this engine reads them: what a
+        caller of it would keep, outside the times."""
+        return x
+
+    def release(self) -> None:
+        """Drops memory that the engine keeps for the shapes it has seen."""
 
     def forward(self, x: Inputs, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
         """Output and final state [N, H, K, V]."""
@@ -109,6 +135,12 @@ class Engine:
         """Output, final state and the gradients of ``x.leaves()``, which require them."""
         o, state = self.forward(x, case)
         return o, state, *torch.autograd.grad([o, state], x.leaves(), [x.d_o, x.d_state])
+
+
+def states_by_value(x: Inputs) -> Inputs:
+    """States stored [N, H, V, K] and read as [N, H, K, V]: ``x.state.mT`` is contiguous."""
+    state, d_state = (t.mT.contiguous().mT for t in (x.state, x.d_state))
+    return dataclasses.replace(x, state=state, d_state=d_state)
 
 
 class _ChunkKda(Engine):
@@ -177,6 +209,9 @@ class FlashKda(Engine):
             return f"D = 128 only, given {case.dim}"
         return "" if case.bounded else "bounded gate only"
 
+    def adapt(self, x: Inputs, case: Case) -> Inputs:
+        return states_by_value(x)
+
     def forward(self, x: Inputs, case: Case) -> tuple[torch.Tensor, torch.Tensor]:
         o = torch.empty_like(x.v)
         start = x.state.mT.contiguous()
@@ -200,7 +235,9 @@ class FlashKda(Engine):
 
 
 def engines(names: list[str]) -> list[Engine]:
-    known = {cls.name.lower(): cls for cls in (Kda, Fla, FlashKda)}
+    from cudnn_engine import CudnnDefault, CudnnExact
+
+    known = {cls.name.lower(): cls for cls in (Kda, Fla, FlashKda, CudnnExact, CudnnDefault)}
     return [known[name.lower()]() for name in names]
 
 
@@ -232,5 +269,7 @@ def machine() -> dict[str, str]:
         "kda": commit(),
         "fla": _version("flash-linear-attention"),
         "fla-core": _version("fla-core"),
+        "cudnn-frontend": _version("nvidia-cudnn-frontend"),
+        "cutlass-dsl": _version("nvidia-cutlass-dsl"),
         "python": platform.python_version(),
     }

@@ -25,7 +25,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import Case, Fla, make_inputs
+import torch
+from common import Case, Fla, Inputs, make_inputs
+from cudnn_engine import transformed
 
 TUNED = Case(batch=1, tokens=8192, heads=96)
 
@@ -91,6 +93,13 @@ def one_step(case: Case) -> None:
     for leaf in x.leaves():
         leaf.requires_grad_()
     engine.step(x, case)
+    one_transform(x, case)
+
+
+def one_transform(x: Inputs, case: Case) -> None:
+    """l2norm and gate on their own, forward and backward, as they stand around cudnn's kernels."""
+    parts = transformed(x, case)
+    torch.autograd.grad(parts, x.leaves()[:-1], parts, allow_unused=True)
 
 
 def compile_all(workers: int) -> None:
@@ -104,7 +113,7 @@ def compile_all(workers: int) -> None:
     print(f"compiled by {workers} workers in {time.time() - began:.0f} s, {failed} failed")
 
 
-def tune(out: Path, warmup: int, rep: int) -> None:
+def tune(out: Path, warmup: int, rep: int, transforms: bool) -> None:
     from fla.ops.utils.cache import AutotuneKey
     from triton.runtime import driver
     from triton.runtime.autotuner import Autotuner
@@ -114,7 +123,13 @@ def tune(out: Path, warmup: int, rep: int) -> None:
     active = type(driver.active)
     active.get_benchmarker = lambda self: functools.partial(do_bench, warmup=warmup, rep=rep)
     began = time.time()
-    one_step(TUNED)
+    if transforms:
+        x = make_inputs(TUNED)
+        for leaf in x.leaves():
+            leaf.requires_grad_()
+        one_transform(x, TUNED)
+    else:
+        one_step(TUNED)
     out.mkdir(parents=True, exist_ok=True)
     written = 0
     for tuner in gc.get_objects():
@@ -147,6 +162,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--share", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("fla_configs"))
+    parser.add_argument("--transforms", action="store_true", help="tune l2norm and gate only")
     parser.add_argument("--warmup", type=int, default=5, help="ms per candidate")
     parser.add_argument("--rep", type=int, default=20, help="ms per candidate")
     args = parser.parse_args()
@@ -156,7 +172,7 @@ def main() -> None:
         compile_only(args.share, args.workers)
         one_step(TUNED)
     else:
-        tune(args.out, args.warmup, args.rep)
+        tune(args.out, args.warmup, args.rep, args.transforms)
 
 
 if __name__ == "__main__":

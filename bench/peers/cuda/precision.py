@@ -90,9 +90,10 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", default=["kda", "fla"])
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--tuned", action="store_true")
     args = parser.parse_args()
-    case = Case(1, args.tokens, args.heads, bounded=args.gate == "bounded")
+    case = Case(1, args.tokens, args.heads, dim=args.dim, bounded=args.gate == "bounded")
     running = engines(args.engines)
     if not args.tuned and any(e.name == "FLA" and not e.missing for e in running):
         import fla_tuning

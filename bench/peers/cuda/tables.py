@@ -105,19 +105,23 @@ def precision(files: list[Path]) -> list[str]:
 
 def cell(row: dict[str, Any] | None, part: str) -> str:
     if row is None or part not in row:
-        return ""
+        return "wrong" if row and str(row.get("skipped", "")).startswith("wrong") else ""
     mark = "" if row[part]["how"] == "graph" else " e"
     return f"{row[part]['ms']:.3f}{mark}"
 
 
-def ratio(ours: dict[str, Any] | None, peer: dict[str, Any] | None, part: str) -> str:
-    if not ours or not peer or part not in ours or part not in peer:
+def ratio(ours: dict[str, Any] | None, peers: list[dict[str, Any]], part: str) -> str:
+    """Time of the fastest peer over ours."""
+    times = [peer[part]["ms"] for peer in peers if part in peer]
+    if not times or not ours or part not in ours:
         return ""
-    return f"{peer[part]['ms'] / ours[part]['ms']:.2f}"
+    return f"{min(times) / ours[part]['ms']:.2f}"
 
 
-def memory(row: dict[str, Any] | None) -> str:
-    return f"{row['step']['peak_gib']:.2f}" if row and "step" in row else ""
+def memory(row: dict[str, Any] | None, part: str) -> str:
+    if not row or "peak_gib" not in row.get(part, {}):
+        return ""
+    return f"{row[part]['peak_gib']:.2f}"
 
 
 def share(row: dict[str, Any] | None, part: str) -> str:
@@ -131,6 +135,29 @@ def share(row: dict[str, Any] | None, part: str) -> str:
     return f"{moved / BYTES_PER_MS / row[part]['ms']:.0%}"
 
 
+def times(rows: dict[str, dict[str, Any]], part: str) -> list[str]:
+    """The table of one part: milliseconds of every engine that has it, then what follows."""
+    found = [row["engine"] for by_engine in rows.values() for row in by_engine.values()]
+    names = [
+        name
+        for name in dict.fromkeys([OURS, *found])
+        if any(part in by_engine.get(name, {}) for by_engine in rows.values())
+    ]
+    peers = [name for name in names if name != OURS]
+    head = ["case", *names, f"{PEER} / {OURS}", f"best peer / {OURS}", "roofline"]
+    head += [f"GiB {name}" for name in names]
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " --- |" * (len(head) - 1)]
+    for case, by_engine in rows.items():
+        ours = by_engine.get(OURS)
+        others = [by_engine[name] for name in peers if name in by_engine]
+        cells = [case, *(cell(by_engine.get(name), part) for name in names)]
+        cells += [ratio(ours, [row for row in others if row["engine"] == PEER], part)]
+        cells += [ratio(ours, others, part), share(ours, part)]
+        cells += [memory(by_engine.get(name), part) for name in names]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
 def speed(files: list[Path]) -> list[str]:
     loaded = [json.loads(path.read_text()) for path in files]
     rows: dict[str, dict[str, Any]] = {}
@@ -142,37 +169,41 @@ def speed(files: list[Path]) -> list[str]:
         "",
         "Milliseconds; e: by events around eager calls, otherwise graph replays. Roofline: the "
         "bytes that fused kernels must move (inputs, results, and for the step a bf16 state per "
-        "64 tokens written twice and read twice), at 4.3 TB/s, over our time.",
+        "64 tokens written twice and read twice), at 4.3 TB/s, over our time. GiB: peak of an "
+        "eager call with its inputs. Gate: strong unless named.",
         "",
-        f"| case | fwd {OURS} | fwd {PEER} | fwd FlashKDA | {PEER} / {OURS} | roofline | "
-        f"fwd+bwd {OURS} | fwd+bwd {PEER} | {PEER} / {OURS} | roofline | "
-        f"peak GiB {OURS} | peak GiB {PEER} |",
-        "| --- |" + " --- |" * 11,
+        "Forward",
+        "",
+        *times(rows, "forward"),
+        "",
+        "Forward and backward",
+        "",
+        *times(rows, "step"),
+        "",
     ]
-    notes = []
-    for name, by_engine in rows.items():
-        ours, peer = by_engine.get(OURS), by_engine.get(PEER)
-        cells = [
-            name,
-            cell(ours, "forward"),
-            cell(peer, "forward"),
-            cell(by_engine.get("FlashKDA"), "forward"),
-            ratio(ours, peer, "forward"),
-            share(ours, "forward"),
-            cell(ours, "step"),
-            cell(peer, "step"),
-            ratio(ours, peer, "step"),
-            share(ours, "step"),
-            memory(ours),
-            memory(peer),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-        notes += [
-            f"- {name}, {engine}: {row['skipped']}"
-            for engine, row in by_engine.items()
-            if row.get("skipped")
-        ]
-    return [*lines, "", *notes]
+    every = [row for by_engine in rows.values() for row in by_engine.values()]
+    routes = {row["engine"]: row["route"] for row in every if row.get("route")}
+    lines += [f"- {engine}: {route}." for engine, route in routes.items()]
+    lines += largest_differences(every)
+    lines += [f"- {r['case']}, {r['engine']}: {r['skipped']}" for r in every if r.get("skipped")]
+    return lines
+
+
+def largest_differences(rows: list[dict[str, Any]]) -> list[str]:
+    """Of results compared before the times, over all cases of an engine that were timed."""
+    worst: dict[tuple[str, str], dict[str, float]] = {}
+    for row in rows:
+        checked = row.get("agreement", {})
+        if row.get("skipped") or not checked.get("differences"):
+            continue
+        known = worst.setdefault((row["engine"], checked["beside"]), {})
+        for name, value in checked["differences"].items():
+            known[name] = max(known.get(name, 0.0), value)
+    return [
+        f"- {engine} beside {beside}, largest relative RMS differences: "
+        + ", ".join(f"{name} {number(value)}" for name, value in found.items())
+        for (engine, beside), found in worst.items()
+    ]
 
 
 def kernel_name(name: str) -> str:
