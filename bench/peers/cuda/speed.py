@@ -156,20 +156,24 @@ def run_engines(
     """One row per engine: compared first, timed only if that finds nothing."""
     x = make_inputs(case)
     count = max(1, math.ceil(ROTATED_BYTES / nbytes(x)))
-    wanted, trouble = [], ours.cannot(case)
-    if not trouble:
-        own = agreement.check_ours(ours, case)
-        trouble = own["wrong"]
-        wanted = agreement.results(ours, ours.adapt(x, case), case)
+    own, wanted = {}, []
+    trouble = ours.cannot(case)
+    try:
+        if not trouble:
+            own = agreement.check_ours(ours, case)
+            wanted = agreement.results(ours, ours.adapt(x, case), case)
+            trouble = own["wrong"]
+    except Exception as error:
+        trouble = f"{type(error).__name__}: {error}"[:200]
     for engine in running:
         row: dict[str, Any] = {"case": case.name, "engine": engine.name}
         row["skipped"] = engine.cannot(case)
         try:
             if not row["skipped"]:
                 if engine.name == ours.name:
-                    found = own
-                elif trouble:  # nothing to compare with
-                    found = {"beside": "nothing", "differences": {}, "wrong": ""}
+                    found = {**own, "wrong": trouble}
+                elif trouble:
+                    found = {"wrong": f"not compared, as {ours.name} is not right ({trouble})"}
                 else:
                     found = agreement.check_peer(engine, case, x, wanted)
                 row |= {"agreement": found, "skipped": found["wrong"]}
