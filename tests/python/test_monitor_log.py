@@ -112,6 +112,24 @@ def test_goes_on_where_it_was(run: FakeRun, tmp_path: Path, replays: bool) -> No
     assert place.bytes == run.log.stat().st_size
 
 
+def test_says_what_is_new_and_what_was_there(run: FakeRun, tmp_path: Path) -> None:
+    """Totals of a second export would read as if every point had been written twice."""
+    disk: list = []
+    run.steps(1, 5)
+    said = run_export(run, tmp_path / "out", ListSink(disk, False))
+    old = len(disk)
+    assert said == [f"5 lines, {old} points"]
+    run.steps(6, 9)
+    said = run_export(run, tmp_path / "out", ListSink(disk, False))
+    new = len(disk) - old
+    assert said == [f"new: 4 lines, {new} points; there before: 5 lines, {old} points"]
+    said = run_export(run, tmp_path / "out", ListSink(disk, False))
+    assert said == [f"new: 0 lines, 0 points; there before: 9 lines, {old + new} points"]
+    # A sink that is given the whole log again says so.
+    again = [run_export(run, tmp_path / "other", ListSink(disk, True)) for _ in range(2)]
+    assert again == [[f"9 lines, {old + new} points"]] * 2
+
+
 @pytest.mark.parametrize("replays", [False, True])
 @pytest.mark.parametrize("back_to", [30, 20, 0])
 def test_training_goes_back(run: FakeRun, tmp_path: Path, replays: bool, back_to: int) -> None:

@@ -13,6 +13,7 @@ from typing import NoReturn
 from kda.monitor.errors import UsageError, guarded
 from kda.monitor.export import Exporter, Options, Stopped
 from kda.monitor.log import find_run
+from kda.monitor.service import ServiceOptions, ServiceSink, choose_mode
 from kda.monitor.sinks import Say, Sink
 
 _DESCRIPTION = """Show a run in a dashboard. The run's metrics.jsonl is read, now or while training
@@ -135,24 +136,14 @@ def _sink_maker(arguments: argparse.Namespace, say: Say, warn: Say) -> Callable[
         from kda.monitor.sinks.tensorboard import TensorBoardSink
 
         return TensorBoardSink
-    given = (arguments.project, arguments.name, arguments.workspace)
+    kind: type[ServiceSink]
     if arguments.verb == "swanlab":
-        from kda.monitor.sinks import swanlab
-
-        mode = swanlab.swanlab_mode(arguments.mode)
-
-        def make() -> Sink:
-            return swanlab.SwanLabSink(swanlab.SwanLabOptions(mode, *given), say, warn)
-
+        from kda.monitor.sinks.swanlab import SwanLabSink as kind
     else:
-        from kda.monitor.sinks import wandb
-
-        mode = wandb.wandb_mode(arguments.mode)
-
-        def make() -> Sink:
-            return wandb.WandbSink(wandb.WandbOptions(mode, *given), say, warn)
-
-    return None if mode == "disabled" else make
+        from kda.monitor.sinks.wandb import WandbSink as kind
+    mode = choose_mode(arguments.mode, kind.mode_variable, kind.modes)
+    options = ServiceOptions(mode, arguments.project, arguments.name, arguments.workspace)
+    return None if mode == "disabled" else lambda: kind(options, say, warn)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

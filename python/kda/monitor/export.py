@@ -143,12 +143,14 @@ class _Pass:
         self._sink = sink
         self._generation = generation
         self._start = start
+        self._old_lines = 0 if start is None else start.lines
         self._cursor = Cursor(self._options.run.log)
         self._converter = Converter()
         self._batch: list[Batch] = []
         self._elapsed = 0.0
         self._saved_lines = -1
         self._points = 0
+        self._old_points = 0  #: of them in the output before
         self._last_save: int | None = None
 
     def run(self) -> None:
@@ -167,7 +169,7 @@ class _Pass:
         self._cursor.check()
         for count, line in enumerate(self._cursor.advance(), 1):
             is_old = self._start is not None and self._cursor.offset <= self._start.bytes
-            self._take(line, is_wanted=self._sink.replays or not is_old)
+            self._take(line, is_old=is_old)
             if self._start is not None and self._cursor.offset >= self._start.bytes:
                 self._pass_start(self._start)
             if count % _LINES_PER_COMMIT == 0:
@@ -184,7 +186,7 @@ class _Pass:
         self._start = None
         self._saved_lines = self._cursor.lines
 
-    def _take(self, line: Line, *, is_wanted: bool) -> None:
+    def _take(self, line: Line, *, is_old: bool) -> None:
         if line.record is None or not is_record(line.record):
             if line.record is not None or line.fault:
                 fault = line.fault or "no kind or no step"
@@ -195,9 +197,11 @@ class _Pass:
         self._elapsed += seconds_of(line.record)
         points = self._converter.points(line.record)
         self._points += len(points)
+        if is_old:
+            self._old_points += len(points)
         if line.record["kind"] == "save":
             self._last_save = line.record["step"]
-        if points and is_wanted:
+        if points and (self._sink.replays or not is_old):
             self._batch.append(Batch(points, line.number, self._elapsed))
 
     def _flush(self) -> None:
@@ -231,7 +235,13 @@ class _Pass:
         return total is not None and self._last_save is not None and self._last_save >= total
 
     def _summary(self) -> str:
-        text = f"{self._cursor.lines} lines, {self._points} points"
+        lines, points = self._cursor.lines, self._points
+        if self._sink.replays or not self._old_lines:
+            text = f"{lines} lines, {points} points"
+        else:
+            # An appending sink wrote only what is new: totals would read as if all came twice.
+            new = f"{lines - self._old_lines} lines, {points - self._old_points} points"
+            text = f"new: {new}; there before: {self._old_lines} lines, {self._old_points} points"
         if self._converter.left_out:
             text += f", {self._converter.left_out} repeated points left out"
         return text

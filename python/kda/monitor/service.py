@@ -15,12 +15,90 @@ import string
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from kda.monitor.errors import MonitorError, UsageError
-from kda.monitor.sinks import Target
+from kda.monitor.sinks import Say, Sink, Target
 
 _LETTERS = string.ascii_lowercase + string.digits
+_FINISH_S = 120.0
+
+
+@dataclass(frozen=True)
+class ServiceOptions:
+    mode: str  #: as ``choose_mode`` gives it
+    project: str | None = None
+    name: str | None = None
+    workspace: str | None = None  #: what W&B calls an entity
+
+
+class ServiceSink(Sink):
+    """How both begin and end; the key comes from the environment alone, and nothing here writes or
+    prints it. A subclass opens the library, starts a run, writes lines and removes old folders."""
+
+    replays = True
+    service: ClassVar[str]  #: its name in messages
+    modes: ClassVar[Mapping[str, str]]  #: words for a mode, older names too -> the mode
+    mode_variable: ClassVar[str]  #: of the environment
+
+    def __init__(self, options: ServiceOptions, say: Say, warn: Say) -> None:
+        self._options = options
+        self._say = say
+        self._warn = warn
+        self._mode = options.mode
+        self._ids: list[str] = []  #: newest last; older ones were superseded
+        self._library: Any = None
+        self._run: Any = None
+        self._parent = Path()
+        self._folder = Path()
+        self._has_caught_up = False
+
+    def commit(self) -> dict[str, Any]:
+        return {"ids": self._ids, "mode": self._mode, "folder": str(self._folder)}
+
+    def caught_up(self) -> None:
+        self._has_caught_up = True
+
+    def close(self) -> None:
+        if self._run is None:
+            return
+        run, self._run = self._run, None
+        within(_FINISH_S, run.finish, f"{self.service}: sending the last points")
+        # The new folder is complete now; before, the old one had more.
+        if self._mode != "disabled" and self._has_caught_up:
+            self._remove_superseded()
+
+    def _start_or_offline(self, target: Target) -> None:
+        """Starts the run in the mode asked for; where the service does not answer, offline."""
+        if self._mode == "online":
+            try:
+                self._start(target, "online")
+                return
+            except Exception as error:  # whatever the library throws, the run is not lost
+                self._warn(
+                    f"{self.service}: not online ({one_line(error)}); writing an offline run"
+                )
+                self._give_up_online()
+                self._mode = "offline"
+        try:
+            self._start(target, self._mode)
+        except Exception as error:
+            raise MonitorError(f"{self.service}, {self._mode}: {one_line(error)}") from error
+
+    def _title(self, target: Target) -> str:
+        name = target.run.name
+        return name if target.generation == 1 else f"{name} ({target.generation})"
+
+    def _start(self, target: Target, mode: str) -> None:
+        raise NotImplementedError
+
+    def _give_up_online(self) -> None:
+        """What a library needs before another start."""
+
+    def _remove_superseded(self) -> None:
+        raise NotImplementedError
 
 
 def new_id(length: int = 21) -> str:

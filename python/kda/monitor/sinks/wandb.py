@@ -8,56 +8,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from kda.monitor.errors import MonitorError, require
+from kda.monitor.errors import require
 from kda.monitor.points import Scalar
-from kda.monitor.service import choose_mode, ids_of, new_id, one_line, remove_other_folders, within
-from kda.monitor.sinks import Batch, Say, Target
+from kda.monitor.service import ServiceSink, ids_of, new_id, remove_other_folders
+from kda.monitor.sinks import Batch, Target
 
 NAME = "wandb"
-MODES = {
-    "online": "online",
-    "run": "online",
-    "offline": "offline",
-    "dryrun": "offline",
-    "disabled": "disabled",
-}
 _INIT_S = 20.0
-_FINISH_S = 120.0
 
 
-@dataclass(frozen=True)
-class WandbOptions:
-    mode: str  #: a value of MODES
-    project: str | None = None
-    name: str | None = None
-    workspace: str | None = None  #: what W&B calls an entity
+class WandbSink(ServiceSink):
+    """Online only with WANDB_API_KEY."""
 
-
-def wandb_mode(asked: str | None) -> str:
-    return choose_mode(asked, "WANDB_MODE", MODES)
-
-
-class WandbSink:
-    """Online only with WANDB_API_KEY; nothing here writes or prints it."""
-
-    replays = True
-
-    def __init__(self, options: WandbOptions, say: Say, warn: Say) -> None:
-        self._options = options
-        self._say = say
-        self._warn = warn
-        self._mode = options.mode
-        self._ids: list[str] = []  #: newest last; older ones were superseded
-        self._run: Any = None
-        self._folder = Path()
-        self._parent = Path()
-        self._library: Any = None
-        self._first_line = 0
-        self._has_caught_up = False
+    service = "W&B"
+    modes: ClassVar = {
+        "online": "online",
+        "run": "online",
+        "offline": "offline",
+        "dryrun": "offline",
+        "disabled": "disabled",
+    }
+    mode_variable = "WANDB_MODE"
 
     def open(self, target: Target) -> bool:
         self._parent = target.out / NAME
@@ -70,31 +44,20 @@ class WandbSink:
                 "use `wandb sync`"
             )
             self._mode = "offline"
-        if self._mode == "online":
-            try:
-                self._start(target, "online")
-                return False
-            except Exception as error:  # whatever the library throws, the run is not lost
-                self._warn(f"W&B: not online ({one_line(error)}); writing an offline run")
-                self._library.teardown()  # its process still holds the id
-                self._mode = "offline"
-        try:
-            self._start(target, self._mode)
-        except Exception as error:
-            raise MonitorError(f"W&B, {self._mode}: {one_line(error)}") from error
+        self._start_or_offline(target)
         return False
+
+    def _give_up_online(self) -> None:
+        self._library.teardown()  # its process still holds the id
 
     def _start(self, target: Target, mode: str) -> None:
         given = self._options
-        title = target.run.name
-        if target.generation > 1:
-            title += f" ({target.generation})"
         self._run = self._library.init(
             mode=mode,
             dir=str(self._parent),
             project=given.project or os.environ.get("WANDB_PROJECT") or "kda",
             entity=given.workspace,
-            name=given.name or os.environ.get("WANDB_NAME") or title,
+            name=given.name or os.environ.get("WANDB_NAME") or self._title(target),
             id=self._ids[-1],
             resume="allow" if mode == "online" else None,
             config=target.run.config(),
@@ -131,17 +94,5 @@ class WandbSink:
                 )
             self._run.log(row, step=line.line)
 
-    def commit(self) -> dict[str, Any]:
-        return {"ids": self._ids, "mode": self._mode, "folder": str(self._folder)}
-
-    def caught_up(self) -> None:
-        self._has_caught_up = True
-
-    def close(self) -> None:
-        if self._run is None:
-            return
-        run, self._run = self._run, None
-        within(_FINISH_S, run.finish, "W&B: sending the last points")
-        if self._mode == "disabled" or not self._has_caught_up:
-            return
+    def _remove_superseded(self) -> None:
         remove_other_folders(self._parent / "wandb", "*run-*-*", self._folder)
