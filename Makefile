@@ -49,6 +49,10 @@ build: configure ## everything: library, program, Python package's library, test
 bench: build ## benchmark tables of this machine (CPU operator, model)
 	scripts/bench.sh $(BUILD)
 
+.PHONY: test-monitor
+test-monitor: setup ## tests of the exporters with TensorBoard, SwanLab and W&B, in build/monitor-venv
+	scripts/test_monitor.sh
+
 .PHONY: test-sanitize
 test-sanitize: setup ## torch-free tests under AddressSanitizer and UBSan
 	cmake --preset dev >/dev/null
