@@ -197,15 +197,16 @@ TEST_F(CudaFaults, NoDecay_ManyHeads_NoRace) {
 
 // A thousand launches while another stream keeps the GPU busy: stale barriers, a missing fence
 // between generic and bulk accesses, or scratch that is shared between calls would show as bits.
-TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
+void expect_same_bits_under_load(const TestBackend& backend, std::int64_t d) {
   Case c = layer("thousand", 257);
+  c.K = c.V = d;
   c.H = c.HV = 3;
   c.cu = {0, 17, 17, 18, 145, 257};
-  const CaseData data = make_data(c, bf16_.io);
-  const DeviceInputs inputs(bf16_, c, data);
-  const DeviceTensor o(*bf16_.memory, bf16_.io, {1, c.T, c.HV, c.V}, Layout::kContiguous);
-  const DeviceTensor dq(*bf16_.memory, bf16_.io, {1, c.T, c.H, c.K}, Layout::kContiguous);
-  const DeviceTensor dg(*bf16_.memory, bf16_.io, {1, c.T, c.HV, c.K}, Layout::kContiguous);
+  const CaseData data = make_data(c, backend.io);
+  const DeviceInputs inputs(backend, c, data);
+  const DeviceTensor o(*backend.memory, backend.io, {1, c.T, c.HV, c.V}, Layout::kContiguous);
+  const DeviceTensor dq(*backend.memory, backend.io, {1, c.T, c.H, c.K}, Layout::kContiguous);
+  const DeviceTensor dg(*backend.memory, backend.io, {1, c.T, c.HV, c.K}, Layout::kContiguous);
   ChunkForwardParams forward;
   forward.in = inputs.operator_inputs(c);
   forward.o = o.view();
@@ -215,14 +216,14 @@ TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
   backward.dq = dq.view();
   backward.dg = dg.view();
   // With the states at hand the backward, too, takes Hopper's kernels where there are such.
-  const DeviceTensor h(*bf16_.memory, DType::kBF16, {num_state_blocks(forward.in), c.HV, c.K, c.V},
-                       Layout::kContiguous);
+  const DeviceTensor h(*backend.memory, DType::kBF16,
+                       {num_state_blocks(forward.in), c.HV, c.K, c.V}, Layout::kContiguous);
   forward.h_kv = h.view();
   backward.h_kv = h.view();
   Context context;
   context.backend = Backend::kCuda;
-  context.stream = bf16_.memory->stream();
-  const GuardedWorkspace workspace(*bf16_.memory,
+  context.stream = backend.memory->stream();
+  const GuardedWorkspace workspace(*backend.memory,
                                    std::max(chunk_forward_workspace_bytes(forward, context),
                                             chunk_backward_workspace_bytes(backward, context)));
   context.workspace = workspace.get();
@@ -238,7 +239,7 @@ TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
   cudaStream_t load = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&load, cudaStreamNonBlocking), cudaSuccess);
   constexpr std::size_t kLoadBytes = std::size_t{64} << 20U;
-  void* block = bf16_.memory->allocate(2 * kLoadBytes);
+  void* block = backend.memory->allocate(2 * kLoadBytes);
   std::vector<unsigned char> expected_o, expected_dq, expected_dg;
   for (int round = 0; round < 20; ++round) {
     for (int i = 0; i < 50; ++i) {
@@ -263,10 +264,17 @@ TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
   }
   EXPECT_EQ(workspace.damage(), "");
   ASSERT_EQ(cudaStreamSynchronize(load), cudaSuccess);
-  bf16_.memory->release(block);
+  backend.memory->release(block);
   cudaGraphExecDestroy(exec);
   cudaGraphDestroy(graph);
   cudaStreamDestroy(load);
+}
+
+TEST_F(CudaFaults, AThousandLaunches_UnderLoad_SameBits) {
+  for (const std::int64_t d : {128, 64}) {
+    SCOPED_TRACE(d);
+    expect_same_bits_under_load(bf16_, d);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/hopper_alone.h"
 #include "cuda/hopper_cases.h"
 #include "kda/cuda.h"
 #include "support/oracle.h"
@@ -69,7 +70,31 @@ TEST(HopperPath, BackwardWithoutStates_IsPortable) {
   p.in.qk_l2norm = true;
   EXPECT_NE(cuda::chunk_backward_path(p).find("h_kv"), std::string::npos);
   p.h_kv = view({3, 2, 128, 128});
-  EXPECT_EQ(cuda::chunk_backward_path(p), "kernels for Hopper (sm_90a)");
+  EXPECT_EQ(cuda::chunk_backward_path(p), kBackward);
+}
+
+// Both head sizes in both directions; what the backward refuses and the forward takes.
+TEST(HopperPath, BackwardOfBothHeadSizes) {
+  std::string reason;
+  if (!have_gpu(&reason)) GTEST_SKIP() << reason;
+  if (path_of(served("served"), DType::kBF16) != kFused) GTEST_SKIP();
+  for (const std::int64_t d : {64, 128}) {
+    Case c = served("d" + std::to_string(d));
+    c.K = c.V = d;
+    EXPECT_EQ(path_of(c, DType::kBF16), kFused) << c.name;
+    EXPECT_EQ(backward_path_of(c, DType::kBF16), kBackward) << c.name;
+    c.qk_l2norm = false;
+    EXPECT_NE(backward_path_of(c, DType::kBF16).find("qk_l2norm"), std::string::npos) << c.name;
+    c.qk_l2norm = true;
+    c.h_kv = false;
+    EXPECT_NE(backward_path_of(c, DType::kBF16).find("h_kv"), std::string::npos) << c.name;
+    c.h_kv = true;
+    c.narrow_states = false;
+    EXPECT_NE(backward_path_of(c, DType::kBF16).find("h_kv"), std::string::npos) << c.name;
+  }
+  Case c = served("mixed");
+  c.V = 64;
+  EXPECT_NE(backward_path_of(c, DType::kBF16).find("K = V = 64 or 128"), std::string::npos);
 }
 
 TEST(HopperPath, SwitchedOff_SaysSo) {
@@ -119,20 +144,28 @@ std::vector<Case> cases() {
     whole.HV = 10;
     whole.cu = {0, 1, 1, 64, 81, 81, 82, 147, 150};
     all.push_back(whole);
+    Case c = served("rounds" + size);  // blocks of the local kernel take several chunks of heads
+    c.T = 1100;
+    c.H = c.HV = d == 64 ? 40 : 20;
+    c.K = c.V = d;
+    all.push_back(c);
+    const auto add = [&](const std::string& name) -> Case& {
+      Case other = served(name + size);
+      other.K = other.V = d;
+      all.push_back(other);
+      return all.back();
+    };
+    Case& bare = add("no_states");
+    bare.initial_state = bare.final_state = bare.d_final_state = bare.h_kv = false;
+    add("beta_max_two").betas = Betas::kLogitDoubled;
+    add("transposed_states").state_layout = Layout::kTransposed;
+    Case& slices = add("slices");
+    slices.B = 2;
+    slices.in_layout = slices.out_layout = Layout::kFusedSlice;
+    Case& grouped = add("grouped_batch");
+    grouped.B = 2;
+    grouped.HV = 6;
   }
-  Case c = served("no_states");
-  c.initial_state = c.final_state = c.d_final_state = c.h_kv = false;
-  all.push_back(c);
-  c = served("beta_max_two");
-  c.betas = Betas::kLogitDoubled;
-  all.push_back(c);
-  c = served("transposed_states");
-  c.state_layout = Layout::kTransposed;
-  all.push_back(c);
-  c = served("slices");
-  c.B = 2;
-  c.in_layout = c.out_layout = Layout::kFusedSlice;
-  all.push_back(c);
   return all;
 }
 
@@ -224,6 +257,38 @@ TEST_F(HopperScan, WholeAndHalfHeads_SameBits) {
   HostTensor expected = single.values.at(Quantity::kO);
   pick(all.values.at(Quantity::kO), &expected, tokens);
   EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);
+}
+
+// Rows of a batch, and sequences of a pack, against each in a call of its own, with more chunks of
+// heads than the local kernel has blocks.
+TEST_F(HopperScan, RowsOfABatch_DoNotSeeEachOther) {
+  Case c = served("rows");
+  c.B = 3;
+  c.T = 1000;
+  c.H = 5;
+  c.HV = 10;
+  c.K = c.V = 64;
+  expect_served(c);
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult all = run_chunk(backend_, c, data);
+  for (std::int64_t n = 0; n < c.B; ++n)
+    expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
+}
+
+TEST_F(HopperScan, SequencesOfAPack_DoNotSeeEachOther) {
+  Case c = served("pack_bits");
+  c.H = 5;
+  c.HV = 10;
+  c.K = c.V = 64;
+  c.T = 2600;
+  c.cu = {0, 1, 101, 1101, 1101, 1102, 1166, 2600};
+  expect_served(c);
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult all = run_chunk(backend_, c, data);
+  for (std::int64_t n : {0, 1, 2, 4, 5, 6}) {
+    const auto at = static_cast<std::size_t>(n);
+    expect_same_bits(backend_, c, data, all, n, c.cu[at], c.cu[at + 1]);
+  }
 }
 
 }  // namespace

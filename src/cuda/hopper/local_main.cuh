@@ -176,6 +176,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
   const int c = lane % 4;
   const int i0 = 16 * w + r;
   const Inputs& in = args.in;
+  const std::uint32_t group_sync = kLocalGroupSync + (L::kHalves == 1 ? 0 : g);
   // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
   // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
   // registers.
@@ -279,7 +280,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
       ptx::fence_async_shared();
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y before its product
+      ptx::named_sync(group_sync, 128);  // Y before its product
       ptx::wgmma_fence();
       const std::uint64_t inverse = by_rows(smem + L::kInverse);
       const std::uint64_t y = by_columns(smem + L::kValues + half_tile);
@@ -292,7 +293,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y read before U takes its place
+      ptx::named_sync(group_sync, 128);  // Y read before U takes its place
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
@@ -619,7 +620,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
             chunk.row * args.dbeta.s0 + (chunk.begin + thread) * args.dbeta.s1 + hv * args.dbeta.s2,
             sum);
     }
-    ptx::named_sync(kLocalGroupSync + g, 128);  // what enters each block before its readers
+    ptx::named_sync(group_sync, 128);  // what enters each block before its readers
     forget();
     const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
     const float slope = -kLog2E * exp_a;

@@ -111,7 +111,6 @@ std::string backward_reason_against(const ChunkBackwardParams& params,
                           {"dv", params.dv},
                           {"dg", params.dg}});
   }
-  if (reason.empty() && problem.dims.K != 128) reason = "it needs K = V = 128";
   if (reason.empty() && !params.h_kv.defined()) reason = "it needs the forward's states, h_kv";
   return reason;
 }

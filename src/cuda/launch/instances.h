@@ -21,6 +21,12 @@ void run_local_mma(const ChunkArgs& args, void* stream);
 template <int kD>
 bool run_local_bounded_mma(const ChunkArgs& args, void* stream);
 
+// Prep and local stage of the chunks of args.retry, K = V = kD.
+template <int kD>
+void run_retries(const ChunkArgs& args, void* stream);
+extern template void run_retries<64>(const ChunkArgs&, void*);
+extern template void run_retries<128>(const ChunkArgs&, void*);
+
 #define KDA_MMA_K(K) extern template void run_prep_mma<K>(const ChunkArgs&, void*);
 #define KDA_MMA_SCAN(K, W) extern template void run_scan_mma<K, W>(const ChunkArgs&, Scan, void*);
 #define KDA_MMA_LOCAL(K, V)                                                \

@@ -40,7 +40,7 @@ void launch_scan_fwd_mma(const ChunkArgs& args, bool output, void* stream);
 void launch_scan_rev_mma(const ChunkArgs& args, void* stream);
 void launch_local_mma(const ChunkArgs& args, void* stream);
 void launch_local_wide_mma(const ChunkArgs& args, void* stream);
-// Prep and local stage of the chunks of args.retry; K = V = 128, bf16 in 16-byte rows.
+// Prep and local stage of the chunks of args.retry; K = V = 64 or 128, bf16 in 16-byte rows.
 void launch_retries(const ChunkArgs& args, void* stream);
 
 // dv and dbeta; dq and dk folded over value heads; sums of parameter gradients.
