@@ -1,29 +1,31 @@
 """Whether engines compute the same thing, asked before any of them is timed.
 
 Ours is compared with the recurrence in float64 on a short case of the same kind (heads, D, packed or
-not, gate), every other engine with ours on the case itself. This finds wrong calls and overflows;
-precision.py measures the errors.
+not, gate), every other engine with ours on the case itself. This finds wrong calls, whose differences
+are of the size of the results, and overflows; precision.py measures the errors.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
 from common import Case, Engine, Inputs, make_inputs
-from precision import QUANTITIES, errors, reference
+from precision import QUANTITIES, reference
 
-#: RMS of the difference over RMS of the reference; two bf16 engines differ by up to 8e-3
+#: RMS of the difference over RMS of the reference; two bf16 engines differ by up to 8e-3. Sums over
+#: all tokens gather what each has of a bias (6e-2 in d dt_bias was seen in a call that is right).
 LIMITS = dict.fromkeys(("o", "final state", "dq", "dk", "dv", "dh0"), 1.5e-2)
-LIMITS |= dict.fromkeys(("dg", "dbeta", "dA_log", "d dt_bias"), 5e-2)
+LIMITS |= {"dg": 5e-2, "dbeta": 5e-2, "dA_log": 0.2, "d dt_bias": 0.2}
 
 
 def short(case: Case) -> Case:
     """The same kind of call with few tokens; odd lengths, one of them a single token."""
     if case.lengths:
-        return dataclasses.replace(case, tokens=192, lengths=(70, 1, 121))
-    return dataclasses.replace(case, batch=min(case.batch, 2), tokens=192)
+        return dataclasses.replace(case, tokens=100, lengths=(34, 1, 65))
+    return dataclasses.replace(case, batch=min(case.batch, 2), tokens=100)
 
 
 def _piece(x: Inputs, sequence: int, begin: int, end: int) -> Inputs:
@@ -63,8 +65,9 @@ def results(engine: Engine, x: Inputs, case: Case) -> list[torch.Tensor]:
 
 def differences(got: list[torch.Tensor], wanted: list[torch.Tensor]) -> dict[str, float]:
     """RMS of the difference over RMS of what was wanted; an engine may give only the first two."""
+    norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float64)
     return {
-        name: errors(one, other.double())["ratio"]
+        name: float(norm(one - other) / norm(other))
         for name, one, other in zip(QUANTITIES, got, wanted, strict=False)
     }
 
