@@ -5,7 +5,6 @@
 #include "io/atomic_file.h"
 #include "io/config_reader.h"
 #include "io/escape.h"
-#include "io/mapped_file.h"
 #include "kda/error.h"
 
 namespace kda::io {
@@ -34,8 +33,8 @@ Manifest write_manifest(const std::filesystem::path& folder, std::string_view ki
       throw Error(ErrorCode::kInvalidArgument,
                   "manifest: expected a file name inside the folder, got " + escaped(name));
     }
-    const MappedFile file(folder / name);
-    ManifestEntry entry{name, file.bytes().size(), sha256(file.bytes())};
+    const FileDigest file = file_digest(folder / name);
+    ManifestEntry entry{name, file.bytes, file.sha256};
     files.push_back({{"name", name}, {"bytes", entry.bytes}, {"sha256", to_hex(entry.sha256)}});
     manifest.files.push_back(std::move(entry));
   }

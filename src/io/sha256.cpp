@@ -1,13 +1,24 @@
 #include "io/sha256.h"
 
+#include <fcntl.h>
 #include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <vector>
+
+#include "io/atomic_file.h"
 #include "io/escape.h"
-#include "io/mapped_file.h"
 #include "kda/error.h"
 
 namespace kda::io {
 namespace {
+
+struct Closer {
+  int fd;
+  ~Closer() { ::close(fd); }
+};
 
 void check(int ok) {
   if (ok != 1) throw Error(ErrorCode::kInternal, "libcrypto: SHA-256 is not available");
@@ -49,8 +60,31 @@ Sha256Digest sha256(std::span<const std::byte> bytes) {
 
 Sha256Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
-Sha256Digest sha256_file(const std::filesystem::path& path) {
-  return sha256(MappedFile(path).bytes());
+Sha256Digest sha256_file(const std::filesystem::path& path) { return file_digest(path).sha256; }
+
+FileDigest file_digest(const std::filesystem::path& path) {
+  constexpr std::size_t kBlock = std::size_t{1} << 20;
+  // O_NONBLOCK: a FIFO would wait for a writer; regular files do not know it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) throw_errno("cannot open", path);
+  const Closer closer{fd};
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kIo, "cannot read " + escaped(path.string()) + ": not a regular file");
+  }
+  Sha256 hash;
+  FileDigest digest;
+  std::vector<std::byte> block(kBlock);
+  for (;;) {
+    const ssize_t count = ::read(fd, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_errno("cannot read", path);
+    if (count == 0) break;
+    hash.update(std::span(block).first(static_cast<std::size_t>(count)));
+    digest.bytes += static_cast<std::uint64_t>(count);
+  }
+  digest.sha256 = hash.finish();
+  return digest;
 }
 
 std::string to_hex(const Sha256Digest& digest) {

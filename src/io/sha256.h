@@ -37,6 +37,14 @@ Sha256Digest sha256(std::span<const std::byte> bytes);
 /// Hash of a file's content; Error(kIo) if it cannot be read.
 Sha256Digest sha256_file(const std::filesystem::path& path);
 
+struct FileDigest {
+  std::uint64_t bytes = 0;
+  Sha256Digest sha256{};
+};
+/// The same with the number of bytes. Reads block by block: a mapped file of gigabytes would show
+/// as memory of the process.
+FileDigest file_digest(const std::filesystem::path& path);
+
 /// 64 lower-case hexadecimal digits.
 std::string to_hex(const Sha256Digest& digest);
 /// Inverse of `to_hex`; Error(kIo) for anything else.

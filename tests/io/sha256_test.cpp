@@ -1,6 +1,11 @@
 #include "io/sha256.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
 
 #include "io/io_test_support.h"
 
@@ -32,6 +37,25 @@ TEST(Sha256_File, EqualsMemory) {
   EXPECT_EQ(sha256_file(folder / "empty"), sha256(""));
   expect_error(ErrorCode::kIo, {"No such file"}, [&] { sha256_file(folder / "none"); });
   expect_error(ErrorCode::kIo, {"not a regular file"}, [&] { sha256_file(folder.path()); });
+}
+
+/// Highest resident memory of this process so far, in KiB.
+std::int64_t peak_kib() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(Sha256_File, IsReadInBlocks) {
+  const TempFolder folder;
+  constexpr std::int64_t kBytes = 96 << 20;
+  test::put(folder / "large", "x");
+  std::filesystem::resize_file(folder / "large", kBytes);
+  const std::int64_t before = peak_kib();
+  const FileDigest digest = file_digest(folder / "large");
+  EXPECT_EQ(digest.bytes, static_cast<std::uint64_t>(kBytes));
+  EXPECT_LT(peak_kib() - before, kBytes / 1024 / 4);
+  EXPECT_EQ(digest.sha256, sha256("x" + std::string(kBytes - 1, '\0')));
 }
 
 TEST(Sha256_Hex, RoundTripAndRefusal) {
