@@ -78,12 +78,18 @@ struct ElementSizes {
   std::int64_t wide;
 };
 
+constexpr std::int64_t kStateBlock = 64;  // tokens
+
+std::int64_t state_elements(const KDAConfig& c) {
+  return c.num_v_heads * c.head_k_dim * c.head_v_dim;
+}
+
 // The joint projection (its slices are the convolutions' inputs, the gate, the decay's input and
 // beta), the convolutions' outputs, the decay pre-activation, the operator's output and its states
-// (one for 64 tokens), the gated output.
+// (one for each block), the gated output.
 std::int64_t kept_by_kda(const KDAConfig& c, ElementSizes size) {
   const std::int64_t channels = 2 * c.k_width() + c.v_width();
-  const std::int64_t states = c.num_v_heads * c.head_k_dim * c.head_v_dim / 64;
+  const std::int64_t states = state_elements(c) / kStateBlock;
   return states * size.wide +
          size.narrow * (input_columns(c) + channels + c.decay_width() + 2 * c.v_width() +
                         (c.full_rank_gate ? 0 : c.v_width()));
@@ -145,6 +151,17 @@ std::int64_t kept_by_layer(const KDAConfig& c, std::int64_t layer, ElementSizes 
   return bytes + (c.is_moe(layer) ? kept_by_moe(c, size) : size.narrow * 3 * c.intermediate_size);
 }
 
+// States of blocks that sequences leave partly filled. The operator makes a block for each begun 64
+// tokens: half a block more for a long sequence, one for a short one. On a device, where it does
+// not know the lengths, it sets a whole block aside for each.
+std::int64_t kept_by_sequences(const KDAConfig& c, const TrainingShape& shape, ElementSizes size) {
+  const std::int64_t layers = shape.recompute_blocks ? 1 : num_kda_layers(c);
+  const std::int64_t sequences = shape.sequences_per_micro_batch;
+  const std::int64_t full = shape.tokens_per_micro_batch / kStateBlock;
+  const std::int64_t blocks = shape.on_cuda ? sequences : std::max(sequences / 2, sequences - full);
+  return blocks * layers * state_elements(c) * size.wide;
+}
+
 // What a recomputed layer keeps: its input.
 std::int64_t kept_input(const KDAConfig& c, ElementSizes size) {
   switch (c.attn_res.mode) {
@@ -182,11 +199,13 @@ MemoryEstimate estimate_training_memory(const KDAConfig& c, const TrainingShape&
   estimate.optimizer_bytes = parameters * shape.optimizer_bytes_per_parameter;
   estimate.activation_bytes_per_token =
       top + (shape.recompute_blocks ? c.num_layers * kept_input(c, size) + largest : layers);
-  estimate.activations_bytes = estimate.activation_bytes_per_token * shape.tokens_per_micro_batch;
+  estimate.activations_bytes = estimate.activation_bytes_per_token * shape.tokens_per_micro_batch +
+                               kept_by_sequences(c, shape, size);
   if (shape.on_cuda) {
-    estimate.device_bytes = kCudaWorkspaceBytes +
-                            static_cast<std::int64_t>(
-                                kCudaTemporaries * static_cast<double>(estimate.activations_bytes));
+    const double share = kCudaTemporaries + (shape.sizes_vary ? kCudaVaryingSizes : 0);
+    estimate.device_bytes =
+        kCudaWorkspaceBytes +
+        static_cast<std::int64_t>(share * static_cast<double>(estimate.activations_bytes));
   }
 
   const std::int64_t slice =

@@ -27,6 +27,9 @@ ParameterCount count_parameters(const KDAConfig& config);
 /// One training step's shape.
 struct TrainingShape {
   std::int64_t tokens_per_micro_batch = 0;
+  /// Each leaves a block of 64 tokens of the operator's states partly filled.
+  std::int64_t sequences_per_micro_batch = 0;
+  bool sizes_vary = false;  ///< micro-batches of different numbers of tokens
   DType compute = DType::kF32;
   bool recompute_blocks = false;
   std::int64_t optimizer_bytes_per_parameter = 8;  ///< AdamW: two f32 moments
@@ -41,6 +44,11 @@ inline constexpr std::int64_t kCudaWorkspaceBytes = 290'000'000;
 /// 9 and 19 % were missed in the models of docs/measurements/2026-11-30-k3-on-cuda.md.
 inline constexpr double kCudaTemporaries = 0.12;
 
+/// What libtorch's allocator holds back on a CUDA device when micro-batches have all sizes, as a
+/// share of the activations: a freed block seldom fits the next batch. From one run, whose use of
+/// the device rose from 14.9 to 19.7 GiB in 360 steps (docs/measurements/translator).
+inline constexpr double kCudaVaryingSizes = 0.2;
+
 /// Beyond libtorch's allocator: the driver's context with the code of the libraries. A device shows
 /// it as used; estimates leave it out.
 inline constexpr std::int64_t kCudaContextBytes = 500'000'000;
@@ -49,10 +57,10 @@ struct MemoryEstimate {
   std::int64_t parameters_bytes = 0;
   std::int64_t gradients_bytes = 0;
   std::int64_t optimizer_bytes = 0;
-  std::int64_t activations_bytes = 0;  ///< kept from forward to backward
-  std::int64_t activation_bytes_per_token = 0;
-  std::int64_t scratch_bytes = 0;  ///< largest temporary: logits slice, weight copies
-  std::int64_t device_bytes = 0;   ///< on CUDA: workspace, and what backward holds for a moment
+  std::int64_t activations_bytes = 0;           ///< kept from forward to backward
+  std::int64_t activation_bytes_per_token = 0;  ///< of full blocks: without what sequences add
+  std::int64_t scratch_bytes = 0;               ///< largest temporary: logits slice, weight copies
+  std::int64_t device_bytes = 0;  ///< on CUDA: workspace, temporaries of backward, reserve
   std::int64_t total_bytes() const {
     return parameters_bytes + gradients_bytes + optimizer_bytes + activations_bytes +
            scratch_bytes + device_bytes;

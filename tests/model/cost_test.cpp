@@ -71,6 +71,27 @@ TEST(Cost_Memory, RecomputationAndBf16NeedLess) {
   EXPECT_EQ(plain.activations_bytes, 2048 * plain.activation_bytes_per_token);
 }
 
+TEST(Cost_Memory, SequencesAddPartlyFilledBlocks) {
+  const KDAConfig toy = KDAConfig::preset("toy");
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = 2048;
+  const auto kept = [&] { return model::estimate_training_memory(toy, shape).activations_bytes; };
+  const std::int64_t full = kept();
+  shape.sequences_per_micro_batch = 10;
+  constexpr std::int64_t kState = 4 * 64 * 64 * 4;  // heads, K, V, f32
+  EXPECT_EQ(kept() - full, 10 * 4 * kState / 2);    // four layers, half a block each
+  shape.on_cuda = true;
+  EXPECT_EQ(kept() - full, 10 * 4 * kState);
+  shape.on_cuda = shape.recompute_blocks = true;
+  const std::int64_t recomputed = kept();
+  shape.sequences_per_micro_batch = 0;
+  EXPECT_EQ(recomputed - kept(), 10 * kState);
+  // Short ones, on the host: each has a block, instead of one for 64 tokens.
+  shape.on_cuda = shape.recompute_blocks = false;
+  shape.sequences_per_micro_batch = 100;
+  EXPECT_EQ(kept() - full, (100 - 2048 / 64) * 4 * kState);
+}
+
 TEST(Cost_K3, HandCountedMlaAndExperts) {
   KDAConfig c = small_k3_config();
   const double before = model::flops_per_token(c).matrices;
@@ -87,6 +108,36 @@ TEST(Cost_K3, HandCountedMlaAndExperts) {
   EXPECT_DOUBLE_EQ(model::flops_per_token(c).attention_per_key, 3 * 2.0 * 3 * (12 + 12));
   EXPECT_DOUBLE_EQ(model::flops_per_token(c).forward(10) - model::flops_per_token(c).forward(),
                    10 * 3 * 2.0 * 3 * (12 + 12));
+}
+
+// What an H200 showed as used (docs/measurements/2026-11-30-translator.md): 16.29 GiB in
+// pretraining on 30.5 M tokens in 256,631 documents, 19.70 on 498,036 examples of 25.8 M tokens.
+TEST(Cost_K3, TranslatorIsNearWhatItsRunsTook) {
+  KDAConfig c = KDAConfig::preset("k3-0.5b");
+  c.vocab_size = 16000;
+  c.hidden_size = 512;
+  c.num_layers = 12;
+  c.num_heads = c.num_v_heads = 4;
+  c.head_k_dim = c.head_v_dim = 128;
+  c.gate_low_rank = 128;
+  c.mla.num_heads = 4;
+  c.mla.kv_lora_rank = c.mla.qk_nope_head_dim = c.mla.v_head_dim = 128;
+  c.moe.intermediate_size = 384;
+  c.moe.latent_size = 256;
+  ASSERT_NEAR(static_cast<double>(model::count_parameters(c).total()), 98.2e6, 0.1e6);
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = 128 * 256;
+  shape.compute = DType::kBF16;
+  shape.on_cuda = true;
+  const auto gib = [&] {
+    const auto total = model::estimate_training_memory(c, shape).total_bytes();
+    return static_cast<double>(total + model::kCudaContextBytes) / (1 << 30);
+  };
+  shape.sequences_per_micro_batch = 128 + 128 * 256 * 256631LL / 30500000;
+  EXPECT_NEAR(gib(), 16.29, 0.05 * 16.29);
+  shape.sequences_per_micro_batch = 128 * 256 * 498036LL / 25780000;
+  shape.sizes_vary = true;
+  EXPECT_NEAR(gib(), 19.70, 0.05 * 19.70);
 }
 
 TEST(Cost_K3, ActiveParametersLeaveUnusedExpertsOut) {

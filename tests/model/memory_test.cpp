@@ -91,6 +91,37 @@ TEST_P(Memory_Estimate, IsNearTheMeasuredPeak) {
   }
 }
 
+// Examples of a few tokens to a hundred: most blocks of the operator's states are partly filled.
+TEST(Memory_EstimateOfExamples, CountsTheirStates) {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/100);
+  KDAConfig c = KDAConfig::preset("toy");
+  c.vocab_size = 512;
+  c.head_k_dim = c.head_v_dim = 128;
+  const model::CausalLM lm = make_model(c, DType::kF32);
+  std::vector<std::vector<std::int64_t>> sequences;
+  std::int64_t tokens = 0;
+  for (std::int64_t length = 3; tokens < 600; length = length * 7 % 31 + 3) {
+    sequences.push_back(random_ids(length, c.vocab_size, length));
+    tokens += length;
+  }
+  const model::PackedIds ids = model::pack(sequences);
+  for (int step = 0; step < 2; ++step) {
+    CountingAllocator::peak = CountingAllocator::in_use.load();
+    torch::autograd::backward({lm.loss(ids, ids.ids.roll(-1), {}).loss_sum}, {});
+  }
+  model::TrainingShape shape;
+  shape.tokens_per_micro_batch = tokens;
+  shape.optimizer_bytes_per_parameter = 0;
+  const auto ratio = [&] {
+    return static_cast<double>(model::estimate_training_memory(c, shape).total_bytes()) /
+           static_cast<double>(CountingAllocator::peak.load());
+  };
+  EXPECT_LT(ratio(), 0.85) << "without the states of partly filled blocks";
+  shape.sequences_per_micro_batch = static_cast<std::int64_t>(sequences.size());
+  EXPECT_NEAR(ratio(), 1.0, 0.1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Presets, Memory_Estimate,
                          testing::Values(MemoryCase{"Plain", "toy", AttnResMode::kOff},
                                          MemoryCase{"K3", "k3-toy", AttnResMode::kOff},
