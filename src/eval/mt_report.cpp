@@ -243,11 +243,14 @@ io::Json to_json(const MtReport& report) {
     if (report.checkpoint.step) json["step"] = *report.checkpoint.step;
     json["prompt_version"] = text::kPromptVersion;
     json["decoding"] = {{"beam", report.decoding.beam},
-                        {"length_penalty", report.decoding.length_penalty},
                         {"max_new_tokens", report.decoding.max_new_tokens},
                         {"batch", report.decoding.batch},
                         {"device", report.device},
                         {"dtype", report.dtype}};
+    // Of beams only; greedy decoding compares no lengths.
+    if (report.decoding.beam > 1) {
+      json["decoding"]["length_penalty"] = report.decoding.length_penalty;
+    }
   }
   json["limit"] = report.limit;
   json["thresholds"] = thresholds_json(report.thresholds);

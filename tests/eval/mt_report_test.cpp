@@ -158,6 +158,10 @@ TEST(MtReport_Json, HasEveryNumber) {
   EXPECT_EQ(row.at("langdetect_counts").at("en"), 1);
   EXPECT_EQ(json.at("thresholds").at("min_chrf_chinese"), 15.0);
   EXPECT_EQ(json.at("prompt_version"), 1);
+  EXPECT_FALSE(json.at("decoding").contains("length_penalty"));  // greedy
+  MtReport beams = report_of(made);
+  beams.decoding.beam = 4;
+  EXPECT_EQ(eval::to_json(beams).at("decoding").at("length_penalty"), 1.0);
   const std::string text = eval::to_text(report_of(made));
   for (const char* part : {"test.en2zh", "12.50", "3.05", "nrefs:1|tok:zh", "  docs", "80.00"})
     EXPECT_TRUE(has(text, part)) << part << "\n" << text;
