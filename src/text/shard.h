@@ -78,6 +78,7 @@ class ShardReader {
 
   const ShardInfo& info() const { return info_; }
   const std::string& what() const { return what_; }
+  std::uint64_t num_bytes() const { return bytes_.size(); }  ///< of the file
   std::uint64_t document_begin(std::uint64_t document) const;
   std::uint64_t document_tokens(std::uint64_t document) const;
 

@@ -2,8 +2,9 @@
 ///
 /// An option that is read and then ignored is a wish that nobody answers: `--decay 50` with a
 /// cosine schedule, `--qk-clip 30` with AdamW. What the user named on the command line is refused;
-/// a value of a configuration file that differs from the default is warned of (such files are
-/// written by runs too, and hold every key). Asking for nothing (0, off) is never refused.
+/// a value of a configuration file that differs from the default is warned of (`--dump-config`
+/// writes every key). Asking for nothing (0, off) is never refused. A run's config.json leaves such
+/// keys out.
 #pragma once
 
 #include <cstdint>

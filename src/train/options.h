@@ -338,8 +338,8 @@ TrainOptions merge_for_resume(const TrainOptions& saved, const TrainOptions& giv
                               const std::set<std::string>& given_keys);
 
 /// Shape and budget that a preset is meant to be trained with, for the fields that the user left
-/// alone: k3-0.5b takes 2 x 2048 tokens, 8 micro-batches a step, bf16, recomputation, and 250 steps
-/// when no budget is given.
+/// alone: k3-0.5b takes 2 x 2048 tokens, 8 micro-batches a step, bf16, recomputation (which a run
+/// leaves out again where memory is plenty), and 250 steps when no budget is given.
 void apply_preset_defaults(TrainOptions& options, const std::set<std::string>& given_keys);
 
 /// The configuration as aligned "key value" lines, grouped: what a run prints at its start. Fields

@@ -25,6 +25,9 @@ namespace {
 constexpr std::int64_t kDefaultWarmup = 64;
 // An estimate this many times the available memory is refused: the system would kill the run.
 constexpr std::int64_t kHopeless = 2;
+// A preset's recomputation is left out where the estimate without it takes at most this share of
+// the memory; estimates were up to 15 % low.
+constexpr double kRoomyShare = 0.75;
 constexpr double kMaxRunTokens = 0x1p53;  // whole numbers up to here are exact as doubles too
 
 [[noreturn]] void refuse_resume(const std::string& text) {
@@ -155,25 +158,32 @@ model::KDAConfig with_changes(const model::KDAConfig& base,
   return model::KDAConfig::from_json(json.dump());
 }
 
+/// Whether a new run's model has the shape of a preset; a checkpoint to start from brings its own.
+bool takes_preset(const TrainOptions& o, const std::set<std::string>& given) {
+  return o.task == Task::kPretrain && o.model_config.empty() &&
+         (o.init_from.empty() || given.contains("preset"));
+}
+
 model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& given) {
   const TrainOptions& o = plan.options;
   if (plan.resumed_from) {
     return model::load_config((plan.resumed_from->path / "config.json").string());
   }
   const text::TokenizerInfo& tokenizer = plan.tokenizer->info();
+  const bool pretrains = o.task == Task::kPretrain;  // fine-tuning keeps the checkpoint's model
   model::KDAConfig config;
-  if (!o.model_config.empty()) {
+  if (takes_preset(o, given)) {
+    config = named("--preset", [&] { return model::KDAConfig::preset(o.preset); });
+    config.vocab_size = tokenizer.vocab_size;
+  } else if (pretrains && !o.model_config.empty()) {
     if (given.contains("preset"))
       refuse_resume("--preset and --model-config exclude each other: give one");
     config = named("--model-config", [&] { return model::load_config(o.model_config); });
-  } else if (!o.init_from.empty() && (o.task == Task::kSft || !given.contains("preset"))) {
-    config = model::load_config((starting_point(o).path / "config.json").string());
   } else {
-    config = named("--preset", [&] { return model::KDAConfig::preset(o.preset); });
-    config.vocab_size = tokenizer.vocab_size;
+    config = model::load_config((starting_point(o).path / "config.json").string());
   }
-  config = named("--set", [&] { return with_changes(config, o.set); });
-  if (!o.attnres.empty()) {
+  if (pretrains) config = named("--set", [&] { return with_changes(config, o.set); });
+  if (pretrains && !o.attnres.empty()) {
     for (const auto mode :
          {model::AttnResMode::kOff, model::AttnResMode::kBlock, model::AttnResMode::kFull}) {
       if (o.attnres == model::name_of(mode)) config.attn_res.mode = mode;
@@ -308,6 +318,25 @@ void check_memory(const RunPlan& plan) {
                   short_bytes(static_cast<double>(available)) + " are available; " + kMemoryAdvice);
 }
 
+/// Recomputation that only a preset asks for is left out where memory is plenty. Nothing else about
+/// the run changes then: the gradients are the same bits, except with attention residuals, where
+/// they are added in another order. There the preset decides.
+void settle_recompute(RunPlan& plan) {
+  if (plan.model.attn_res.enabled()) {
+    plan.recompute_note = "on, the preset's default (attention residuals: never by memory)";
+    return;
+  }
+  const auto available = static_cast<double>(available_on(plan));
+  plan.options.recompute = false;
+  const auto without = static_cast<double>(memory_of(plan).total_bytes());
+  plan.options.recompute = without > kRoomyShare * available;
+  plan.recompute_note =
+      std::string(plan.options.recompute ? "on, the preset's default: about "
+                                         : "off, though the preset's default is on: about ") +
+      short_bytes(without) + " without it where " + short_bytes(available) +
+      " are available; the results are the same bits";
+}
+
 /// A folder that was made for a run, taken back when the run turns out to be impossible.
 class NewFolder {
  public:
@@ -349,6 +378,8 @@ model::MemoryEstimate memory_of(const RunPlan& plan) {
   const TrainOptions& o = plan.options;
   model::TrainingShape shape;
   shape.tokens_per_micro_batch = o.batch * o.seq_len;
+  shape.sequences_per_micro_batch = std::llround(plan.data.sequences_per_micro_batch(o));
+  shape.sizes_vary = o.task == Task::kSft;
   shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
   shape.recompute_blocks = o.recompute;
   shape.on_cuda = plan.device.device.is_cuda();
@@ -366,6 +397,12 @@ std::int64_t available_on(const RunPlan& plan) {
   return plan.device.device.is_cpu() ? available_bytes() : device_memory(plan.device.device).free;
 }
 
+WithoutEffect idle_options(const RunPlan& plan) {
+  WithoutEffect idle = without_effect(plan.options);
+  idle.merge(without_effect(plan.options, facts_of(plan)));
+  return idle;
+}
+
 RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   TrainOptions options = request.options;
   if (options.out.empty()) refuse_resume("--out: expected a folder for the run, got nothing");
@@ -380,10 +417,13 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     check_task(*saved, request.options);
     options = merge_for_resume(saved->options, request.options, request.given_keys);
     options.out = request.options.out;  // the folder may have been moved or renamed
-  } else {
+  }
+  bool recompute_is_open = false;
+  if (!from) {
     std::set<std::string> settled = request.given_keys;
     settled.insert(request.file_keys.begin(), request.file_keys.end());
     apply_preset_defaults(options, settled);
+    recompute_is_open = options.recompute && !settled.contains("recompute");
   }
   check_world(saved);
   // A packed folder brings its tokenizer.
@@ -395,7 +435,14 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
     options.tokenizer = (starting_point(options).path / "tokenizer.model").string();
   }
   check_options(options);
-  check_effects(without_effect(options), options, request, reporter);
+  const bool has_preset = from || takes_preset(options, request.given_keys);
+  WithoutEffect idle = without_effect(options);
+  if (!has_preset && !request.given_keys.contains("preset")) {
+    idle.emplace("preset", options.model_config.empty()
+                               ? "with --init-from, whose model it is (--preset asks for another)"
+                               : "with --model-config");
+  }
+  check_effects(idle, options, request, reporter);
   NewFolder folder(run);
   std::error_code status;
   fs::create_directories(run, status);
@@ -415,6 +462,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   plan.tokenizer = load_tokenizer(plan, request.given_keys.contains("tokenizer"));
   check_init_from(plan);
   plan.model = model_config(plan, request.given_keys);
+  if (!has_preset) plan.options.preset.clear();  // a default that nobody asked: no part of the run
 
   plan.translations = find_translation_sets(plan.options);
   plan.data = TrainingData::prepare(plan.options, *plan.tokenizer, reporter);
@@ -425,6 +473,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   }
   settle_budget(plan);
   check_effects(without_effect(plan.options, facts_of(plan)), plan.options, request, reporter);
+  if (recompute_is_open) settle_recompute(plan);
   check_memory(plan);
   folder.keep();
   return plan;

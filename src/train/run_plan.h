@@ -16,6 +16,7 @@
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
 #include "train/device.h"
+#include "train/option_effects.h"
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_folder.h"
@@ -52,6 +53,7 @@ struct RunPlan {
   model::KDAConfig model;
   DeviceChoice device;
   Schedule schedule;
+  std::string recompute_note;  ///< what memory decided about recomputation; "": nobody asked it
   std::int64_t total_steps = 0;
   std::int64_t tokens_per_step = 0;  ///< fine-tuning: on average, since batches are not full
 
@@ -77,7 +79,10 @@ std::int64_t available_on(const RunPlan& plan);
 inline constexpr const char* kMemoryAdvice =
     "use a smaller --batch with a larger --grad-accum, or --recompute";
 
-/// RUN/config.json: options, model, data, derived numbers.
+/// Options that do nothing in this run; the preset is "" where the model comes from elsewhere.
+WithoutEffect idle_options(const RunPlan& plan);
+
+/// RUN/config.json: the options that take effect, model, data, derived numbers.
 void write_run_config(const RunPlan& plan);
 
 /// Tells the configuration, parameter counts, memory and disk estimates; warns when they exceed

@@ -59,11 +59,17 @@ std::map<std::string, std::string> effective_values(const RunPlan& plan) {
     texts["device"] += " (auto)";
   }
   if (o.backend == "auto") texts["backend"] += " (auto)";
-  if (o.schedule != "wsd") texts["decay"] = "-";
-  if (plan.resumed || !o.model_config.empty() || (!o.init_from.empty() && o.task == Task::kSft)) {
-    texts["preset"] = "-";
-  }
+  for (const auto& [key, why] : idle_options(plan))
+    texts[key] = "-";
   return texts;
+}
+
+io::Json effective_options(const RunPlan& plan) {
+  io::Json json = io::parse_json(options_to_json(plan.options), "options");
+  for (const auto& [key, why] : idle_options(plan))
+    json.erase(key);
+  if (plan.options.preset.empty()) json.erase("preset");
+  return json;
 }
 
 void report_model(const RunPlan& plan, Reporter& reporter) {
@@ -113,6 +119,10 @@ void report_memory(const RunPlan& plan, Reporter& reporter) {
           (on_host ? "" : ", device " + size_text(memory.device_bytes)) + "; available " +
           size_text(available);
   reporter.note(text);
+  // Their pages show as memory of the process; the system takes them back when it needs them.
+  reporter.note("           token files of " + size_text(plan.data.mapped_bytes()) +
+                " are mapped on the host and come on top while memory is free");
+  if (!plan.recompute_note.empty()) reporter.note("recompute  " + plan.recompute_note);
   if (available > 0 && memory.total_bytes() > available) {
     reporter.warn(std::string("the run may not fit into memory: ") + kMemoryAdvice);
   }
@@ -181,7 +191,7 @@ void write_run_config(const RunPlan& plan) {
       {"format", "kda-run"},
       {"version", 1},
       {"kda", kda::version()},
-      {"train", io::parse_json(options_to_json(plan.options), "options")},
+      {"train", effective_options(plan)},
       {"model", io::parse_json(plan.model.to_json(), "model config")},
       {"tokenizer",
        {{"sha256", io::to_hex(plan.tokenizer->info().sha256)},

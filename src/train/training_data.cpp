@@ -129,6 +129,26 @@ double TrainingData::tokens_per_micro_batch(const TrainOptions& o) const {
   return static_cast<double>(num_tokens()) / static_cast<double>(batches);
 }
 
+double TrainingData::sequences_per_micro_batch(const TrainOptions& o) const {
+  const double tokens = static_cast<double>(o.batch) * static_cast<double>(o.seq_len);
+  const double documents =
+      tokens * static_cast<double>(num_documents()) / static_cast<double>(num_tokens());
+  return examples_ ? documents : documents + static_cast<double>(o.batch);
+}
+
+std::int64_t TrainingData::mapped_bytes() const {
+  std::uint64_t bytes = 0;
+  const auto add = [&](const text::TokenDataset& data) {
+    for (const text::ShardReader& shard : data.shards())
+      bytes += shard.num_bytes();
+  };
+  if (text_.train) add(*text_.train);
+  if (text_.heldout) add(*text_.heldout);
+  if (examples_) add(examples_->data());
+  if (heldout_examples_) add(heldout_examples_->data());
+  return static_cast<std::int64_t>(bytes);
+}
+
 EvalResult TrainingData::evaluate_heldout(const model::CausalLM& model,
                                           const text::Tokenizer& tokenizer,
                                           const EvalOptions& options, Reporter& reporter) const {

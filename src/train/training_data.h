@@ -45,6 +45,11 @@ class TrainingData {
   double micro_batches(const TrainOptions& options, std::int64_t epochs) const;
   /// Inputs of a micro-batch, on average; text: batch x seq-len.
   double tokens_per_micro_batch(const TrainOptions& options) const;
+  /// Sequences of a full micro-batch, on average: examples, or pieces of documents in rows.
+  double sequences_per_micro_batch(const TrainOptions& options) const;
+  /// Of the token files, which are mapped: their pages count as the program's while they are used,
+  /// and the system takes them back when memory gets scarce.
+  std::int64_t mapped_bytes() const;
 
   EvalResult evaluate_heldout(const model::CausalLM& model, const text::Tokenizer& tokenizer,
                               const EvalOptions& options, Reporter& reporter) const;

@@ -2,10 +2,12 @@
 /// runs and what they said.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/json.h"
@@ -50,6 +52,10 @@ class RecordingReporter : public Reporter {
   void evaluation(const EvalRecord& record) override { evaluations.push_back(record); }
   void sample(const SampleRecord& record) override { samples.push_back(record); }
   void saved(const SaveRecord& record) override { saves.push_back(record); }
+  bool has_note(std::string_view start) const {
+    return std::any_of(notes.begin(), notes.end(),
+                       [&](const std::string& note) { return note.starts_with(start); });
+  }
 
   std::vector<std::string> notes;
   std::vector<std::string> warnings;

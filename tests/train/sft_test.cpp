@@ -119,6 +119,23 @@ TEST(Sft, StartsFromACheckpointAloneAndSaysWhatItLearns) {
 }
 
 /// Stopped anywhere, also inside a window, and continued: the bytes of one run.
+TEST(Sft, AModelOfTheOptionsIsNeitherTakenNorNamed) {
+  ScratchFolder folder;
+  RecordingReporter reporter;
+  TrainRequest request = sft_request(folder / "run", 1);
+  request.options.set = {"rms_norm_eps=0.25"};
+  request.options.model_config = (folder / "none.json").string();
+  request.file_keys = {"set", "model_config"};
+  const TrainOutcome outcome = train(request, reporter);
+  EXPECT_EQ(reporter.warnings.size(), 2u);
+  EXPECT_TRUE(model::load_config((outcome.last_checkpoint / "config.json").string()) ==
+              model::load_config((world().base / "config.json").string()));
+  const io::Json options = io::read_json_file(folder / "run/config.json").at("train");
+  for (const char* key : {"preset", "set", "model_config", "attnres", "momentum", "sample_prompt"})
+    EXPECT_FALSE(options.contains(key)) << key;
+  EXPECT_EQ(options.at("init_from"), world().base.string());
+}
+
 TEST(Sft, ResumeEqualsTheUninterruptedRun) {
   const auto full = [](const fs::path& out) {
     TrainRequest request = sft_request(out, 12);
