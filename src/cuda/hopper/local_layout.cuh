@@ -11,13 +11,15 @@
 
 namespace kda::cuda::hopper {
 
-// kHalves: of 64 channels (and 64 value columns), each with a main warpgroup.
+// kHalves: of 64 channels (and 64 value columns), each with a main warpgroup. With one half a block
+// works on two items side by side (streams, each with warpgroups and shared memory of its own):
+// their warps run through the same code at the same time, so that it is fetched once.
 template <int kHalves_>
 struct LocalLayout {
   static constexpr int kHalves = kHalves_;
   static_assert(kHalves == 1 || kHalves == 2);
-  static constexpr int kBlocks = kHalves == 1 ? 2 : 1;  // per multiprocessor
-  static constexpr int kThreads = 128 * (kHalves + 2);  // warpgroups: main, prep, load
+  static constexpr int kStreams = kHalves == 1 ? 2 : 1;
+  static constexpr int kThreads = kStreams * 128 * (kHalves + 2);  // warpgroups: main, prep, load
   static constexpr int kMainRegs = kHalves == 1 ? 144 : 192;
   static constexpr int kPrepRegs = kHalves == 1 ? 72 : 96;
   static constexpr int kLoadRegs = kHalves == 1 ? 24 : 32;
@@ -58,8 +60,9 @@ struct LocalLayout {
   static constexpr int kLogShares = kRowSums + 3 * kRowSumBytes;
   static constexpr int kLows = kLogShares + 64;  // low parts of the diagonal blocks of A
   static constexpr int kBarriers = kLows + 4 * 512;
-  static constexpr int kSmemBytes = kBarriers + 16 * 8;
-  static_assert(kSmemBytes <= (228 / kBlocks - 1) * 1024);
+  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
+  static constexpr int kSmemBytes = kStreams * kStreamBytes;
+  static_assert(kSmemBytes <= 227 * 1024);
 
   // Barriers: by index, the sets' ones twice.
   enum Barrier {
@@ -78,6 +81,25 @@ struct LocalLayout {
   };
   static_assert(kNumBarriers <= 16);
 };
+
+// Named barriers of a stream: these and 5 more for each stream before it.
+inline constexpr std::uint32_t kLocalPrepSync = 1;
+inline constexpr std::uint32_t kLocalMainSync = 2;   // all main warps of the stream
+inline constexpr std::uint32_t kLocalGroupSync = 3;  // + warpgroup
+inline constexpr std::uint32_t kLocalLoadSync = 5;
+// The main, and the prep, warpgroups of both streams, at the start of every item.
+inline constexpr std::uint32_t kLocalMainsMeet = 11;
+inline constexpr std::uint32_t kLocalPrepsMeet = 12;
+
+// Where a stream's items start and how far apart they are.
+template <typename L>
+__device__ inline std::uint32_t first_item() {
+  return L::kStreams * blockIdx.x;
+}
+template <typename L>
+__device__ inline std::uint32_t item_step() {
+  return L::kStreams * gridDim.x;
+}
 
 template <typename L>
 __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {

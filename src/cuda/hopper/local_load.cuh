@@ -11,8 +11,6 @@
 
 namespace kda::cuda::hopper {
 
-inline constexpr std::uint32_t kLocalLoadSync = 5;  // named barrier; 1 to 4: local_prep.cuh
-
 // A [64, 64] block whose rows are `stride` elements apart; rows from `rows` on become zero.
 __device__ inline void load_tile(std::uint32_t to, const void* data, std::int64_t offset,
                                  std::int64_t stride, int rows, int thread) {
@@ -85,17 +83,17 @@ __device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int 
 }
 
 template <typename L>
-__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                       std::uint32_t num_items) {
+__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int stream,
+                                       int thread, std::uint32_t num_items) {
   const auto find = [&](std::uint32_t from, LocalItem* found) {  // the next item that exists
-    for (; from < num_items; from += gridDim.x) {
+    for (; from < num_items; from += item_step<L>()) {
       *found = local_item(args, from);
       if (found->chunk.length > 0) break;
     }
     return from;
   };
   LocalItem at;
-  std::uint32_t item = find(blockIdx.x, &at);
+  std::uint32_t item = find(first_item<L>() + stream, &at);
   if (item < num_items) load_set<L>(args, at, smem, 0, thread);
   for (std::uint32_t n = 0; item < num_items; ++n) {
     thread = ptx::forgotten(thread);
@@ -118,7 +116,7 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kValuesLoaded));
     // The other set is free once the item before is finished; so is what it read of sum_v S D.
     LocalItem next;
-    const std::uint32_t next_item = find(item + gridDim.x, &next);
+    const std::uint32_t next_item = find(item + item_step<L>(), &next);
     const int next_set = static_cast<int>((n + 1) & 1U);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + next_set), ((n + 1) / 2 & 1U) ^ 1U);
     if (next_item < num_items) load_set<L>(args, next, smem, next_set, thread);
@@ -134,7 +132,7 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     ptx::mbarrier_arrive(local_barrier<L>(smem, L::kDotReady));
     // S and D are read by all loaders before one of them sends for those of the next item: that the
     // main warps have freed the tiles says nothing about the loaders.
-    ptx::named_sync(kLocalLoadSync, 128);
+    ptx::named_sync(kLocalLoadSync + 5 * stream, 128);
     item = next_item;
     at = next;
   }

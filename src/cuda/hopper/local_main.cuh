@@ -1,10 +1,10 @@
-// The two main warpgroups of the chunk-local backward: every product but those of prep, and every
+// The main warpgroups of the chunk-local backward: every product but those of prep, and every
 // gradient. Spec "backward with fewer products".
 //
 // Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
 // + 63, and in steps 1 to 3 the value columns 64 g ..:
 //   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
-//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1)
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1; K = 64: both)
 //      q: d_o S^T, y: -beta X S^T, c: U D^T                     three accumulators of 32 registers
 //   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
 //      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + P^T (k 2^l)
@@ -170,13 +170,14 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
 }
 
 template <typename L, bool kGrouped, bool kStandard>
-__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
-                                       int lane, std::uint32_t num_items) {
+__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int stream, int g,
+                                       int w, int lane, std::uint32_t num_items) {
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
   const Inputs& in = args.in;
-  const std::uint32_t group_sync = kLocalGroupSync + (L::kHalves == 1 ? 0 : g);
+  const std::uint32_t main_sync = kLocalMainSync + 5 * stream;
+  const std::uint32_t group_sync = kLocalGroupSync + 5 * stream + g;
   // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
   // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
   // registers.
@@ -201,7 +202,12 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
-  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t turn = first_item<L>(); turn < num_items; turn += item_step<L>()) {
+    const std::uint32_t item = turn + stream;
+    if constexpr (L::kStreams > 1) {
+      ptx::named_sync(kLocalMainsMeet, L::kStreams * L::kMainThreads);
+      if (item >= num_items) continue;
+    }
     const LocalItem at = local_item(args, item);
     if (at.chunk.length == 0) continue;
     const Chunk& chunk = at.chunk;
@@ -305,7 +311,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U before its products; A is read
+    ptx::named_sync(main_sync, L::kMainThreads);  // U before its products; A is read
     arrive(L::kInverseFree);
 
     // 2.
@@ -344,7 +350,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::wgmma_wait<1>();
         ptx::wgmma_pin(inner);
         ptx::wgmma_pin(acc_c);
-        ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN and P take its place
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN and P take its place
         store_pairs(inner, g);
       } else {  // both, in the registers of the accumulators that are not needed yet
         start_values_product<L>(acc_q, smem + L::kOut, smem + L::kValues);
@@ -358,7 +364,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         store_pairs(acc_y, 1);
         ptx::wgmma_wait<0>();
         ptx::wgmma_pin(acc_c);
-        ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN takes its place
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN takes its place
         store_pairs(acc_q, 0);
         ptx::wgmma_fence();
         start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates);
@@ -395,7 +401,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // dN and P before the sweeps
+    ptx::named_sync(main_sync, L::kMainThreads);  // dN and P before the sweeps
 
     // 3.
     forget();
@@ -408,29 +414,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
-#pragma unroll
-      for (int J = 0; J < 4; ++J) {
-        const int I = 3 - J;
-        if (I == 3) {
-#pragma unroll
-          for (int t = 0; t < 8; ++t) {
-            const float2 x =
-                ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
-            acc_c[4 * t] *= x.x;
-            acc_c[4 * t + 1] *= x.y;
-            acc_c[4 * t + 2] *= x.x;
-            acc_c[4 * t + 3] *= x.y;
-          }
-        } else {
-          if (w <= I) change_frame(chain + (I + 1) * L::kD * 2, acc_c);
-        }
-        if (J == 0) {
-          change_frame(chain, acc_q, in.scale);
-          change_frame(chain, acc_y, -weight[0], -weight[1]);
-        } else if (w >= J) {
-          change_frame(chain + J * L::kD * 2, acc_q);
-          change_frame(chain + J * L::kD * 2, acc_y);
-        }
+      // Block J of the rows and block I of the columns.
+      const auto sweep = [&](int J, int I) {
         ptx::wgmma_fence();
         ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
                                           ptx::advance_descriptor(queries, 2048 * I));
@@ -445,11 +430,32 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::wgmma_pin(acc_q);
         ptx::wgmma_pin(acc_y);
         ptx::wgmma_pin(acc_c);
+      };
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        const float2 x = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
+        acc_c[4 * t] *= x.x;
+        acc_c[4 * t + 1] *= x.y;
+        acc_c[4 * t + 2] *= x.x;
+        acc_c[4 * t + 3] *= x.y;
+      }
+      change_frame(chain, acc_q, in.scale);
+      change_frame(chain, acc_y, -weight[0], -weight[1]);
+      sweep(0, 3);
+#pragma unroll(L::kHalves == 1 ? 1 : 3)  // less code to fetch
+      for (int J = 1; J < 4; ++J) {
+        const int I = 3 - J;
+        if (w <= I) change_frame(chain + (I + 1) * L::kD * 2, acc_c);
+        if (w >= J) {
+          change_frame(chain + J * L::kD * 2, acc_q);
+          change_frame(chain + J * L::kD * 2, acc_y);
+        }
+        sweep(J, I);
       }
     }
     arrive(L::kValuesFree);
-    ptx::named_sync(kLocalMainSync,
-                    L::kMainThreads);  // factors read by all products: now each thread's own
+    // Factors are read by all products: now they are each thread's own.
+    ptx::named_sync(main_sync, L::kMainThreads);
 
     // 4.
     forget();
@@ -551,7 +557,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kDotReady), parity);
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // sums before their readers
+    ptx::named_sync(main_sync, L::kMainThreads);       // sums before their readers
     const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
     if (thread < 64) {                                 // what enters a block from later rows
       const std::uint32_t from = smem + scratch + thread * 4;
@@ -668,8 +674,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::store_shared_f2(smem + scratch + 2048 * w + (8 * r + 2 * c) * 4, bias_sum.x, bias_sum.y);
     da_log = warp_sum(da_log);
     if (lane == 0) ptx::store_shared_f(smem + L::kLogShares + (4 * g + w) * 4, da_log);
-    ptx::named_sync(kLocalMainSync,
-                    L::kMainThreads);  // shares of the parameters' gradients before their sums
+    // Shares of the parameters' gradients before their sums.
+    ptx::named_sync(main_sync, L::kMainThreads);
     if (args.dbias_part != nullptr && thread < 64) {
       const std::uint32_t from = smem + scratch + thread * 4;
       args.dbias_part[static_cast<std::int64_t>(item) * L::kD + 64 * g + thread] =

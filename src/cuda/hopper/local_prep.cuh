@@ -24,9 +24,6 @@
 
 namespace kda::cuda::hopper {
 
-inline constexpr std::uint32_t kLocalPrepSync = 1;     // named barriers
-inline constexpr std::uint32_t kLocalMainSync = 2;     // both main warpgroups
-inline constexpr std::uint32_t kLocalGroupSync = 3;    // + warpgroup
 inline constexpr float kSmallestKey = 8.6736174e-19F;  // 2^-60
 inline constexpr float kWidest = 59.0F;                // of |l|, log2
 
@@ -86,8 +83,8 @@ __device__ inline void local_norms(std::uint32_t set, std::uint32_t norms, int w
 // True: they decay so much that the factors are not finite or lose their digits (standard gates).
 template <typename L, bool kStandard>
 __device__ inline bool local_factors(const GateLane<2 * L::kHalves>& gate, std::uint32_t smem,
-                                     std::uint32_t set, std::uint32_t table, int length, int warp,
-                                     int lane, int p) {
+                                     std::uint32_t set, std::uint32_t table, std::uint32_t sync,
+                                     int length, int warp, int lane, int p) {
   constexpr int kLanes = 32 / L::kHalves;      // of a tile
   constexpr int kPieceLanes = 4 / L::kHalves;  // of 16 bytes
   const std::uint32_t mine = set + lane / kLanes * L::kTile + 16 * warp * kRowBytes +
@@ -114,7 +111,7 @@ __device__ inline bool local_factors(const GateLane<2 * L::kHalves>& gate, std::
   const std::uint32_t sums = smem + L::kLows + lane * 8;
   ptx::store_shared_f2(sums + warp * 512, total[0], total[1]);
   ptx::store_shared_f2(sums + warp * 512 + 256, l[8][0], l[8][1]);
-  ptx::named_sync(kLocalPrepSync, 128);
+  ptx::named_sync(sync, 128);
   float before[2] = {};
   float last[2] = {};  // A of the block before
 #pragma unroll 1
@@ -126,7 +123,7 @@ __device__ inline bool local_factors(const GateLane<2 * L::kHalves>& gate, std::
     before[0] += sum.x;
     before[1] += sum.y;
   }
-  ptx::named_sync(kLocalPrepSync, 128);  // read, before others take their place
+  ptx::named_sync(sync, 128);  // read, before others take their place
   float shift[2];
   float chain[2];
   float start[2];
@@ -297,7 +294,7 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
 
 // Columns of block column J = warp of A: A_IJ = -A_II sum_K Lo_IK A_KJ, K = J .. I - 1.
 template <typename L>
-__device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
+__device__ inline void local_merge(std::uint32_t smem, std::uint32_t sync, int J, int lane) {
   const int r = lane / 4;
   const int c = lane % 4;
   const std::uint32_t matrix = smem + L::kInverse;
@@ -373,7 +370,7 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
   step(std::integral_constant<int, 1>{});
   step(std::integral_constant<int, 2>{});
   step(std::integral_constant<int, 3>{});
-  ptx::named_sync(kLocalPrepSync, 128);  // Lo read before A takes its place
+  ptx::named_sync(sync, 128);  // Lo read before A takes its place
 #pragma unroll
   for (int m = 1; m < 4; ++m) {
 #pragma unroll
@@ -392,16 +389,22 @@ __device__ inline void local_merge(std::uint32_t smem, int J, int lane) {
 }
 
 template <typename L, bool kStandard>
-__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
-                                       int lane, std::uint32_t num_items) {
+__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int stream,
+                                       int warp, int lane, std::uint32_t num_items) {
   constexpr int kChannels = 2 * L::kHalves;  // of a lane
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
     lane = ptx::forgotten(lane);
     smem = ptx::forgotten(smem);
   };
+  const std::uint32_t sync = kLocalPrepSync + 5 * stream;
   std::uint32_t n = 0;
-  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t turn = first_item<L>(); turn < num_items; turn += item_step<L>()) {
+    const std::uint32_t item = turn + stream;
+    if constexpr (L::kStreams > 1) {
+      ptx::named_sync(kLocalPrepsMeet, L::kStreams * 128);
+      if (item >= num_items) continue;
+    }
     const LocalItem at = local_item(args, item);
     if (at.chunk.length == 0) continue;
     forget();
@@ -424,19 +427,19 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     bool wide = false;
 #pragma unroll 1
     for (int p = 0; p < L::kHalves; ++p)
-      wide |= local_factors<L, kStandard>(gate, smem, set, table, ptx::forgotten(at.chunk.length),
-                                          warp, lane, p);
+      wide |= local_factors<L, kStandard>(gate, smem, set, table, sync,
+                                          ptx::forgotten(at.chunk.length), warp, lane, p);
     if constexpr (kStandard) {  // by the warp's byte of the item's word
       wide = __any_sync(0xffffffffU, wide);
       if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kInverseFree), (n & 1U) ^ 1U);
-    ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
+    ptx::named_sync(sync, 128);  // factors and chains before the products
     forget();
     local_blocks<L>(smem, set, table, beta, warp, lane);
-    ptx::named_sync(kLocalPrepSync, 128);  // Lo and the diagonal blocks of A before the merges
+    ptx::named_sync(sync, 128);  // Lo and the diagonal blocks of A before the merges
     forget();
-    local_merge<L>(smem, warp, lane);
+    local_merge<L>(smem, sync, warp, lane);
     ptx::fence_async_shared();
     __syncwarp();  // every lane's stores and fence before the arrival
     ptx::warp_arrive(local_barrier<L>(smem, L::kSetReady + index), lane);

@@ -20,13 +20,8 @@ void run_local_of(const ChunkArgs& args, void* stream) {
   const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
   auto* kernel = args.dq_part != nullptr ? local_kernel<L, true, kStandard>
                                          : local_kernel<L, false, kStandard>;
-  if constexpr (L::kBlocks > 1) {  // the default split with L1 need not have room for all
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                    cudaSharedmemCarveoutMaxShared),
-               "hopper local");
-  }
-  launch("hopper local", kernel, std::min(items, L::kBlocks * sms), L::kThreads, L::kSmemBytes,
-         stream, args, static_cast<std::uint32_t>(items));
+  launch("hopper local", kernel, std::min((items + L::kStreams - 1) / L::kStreams, sms),
+         L::kThreads, L::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
 }
 
 template <bool kStandard>
