@@ -41,6 +41,13 @@ def verbatim(lines: list[str]) -> list[str]:
 
 def verbs_below(text: str) -> list[str]:
     """Names under the heading of commands."""
+    if text.startswith("usage: "):  # a Python tool, which lists its verbs as a positional argument
+        block = re.search(r"^positional arguments:\n((?:  .*\n)+)", text, re.MULTILINE)
+        return (
+            re.findall(r"^    ([a-z][a-z-]*)(?:  |$)", block.group(1), re.MULTILINE)
+            if block
+            else []
+        )
     names: list[str] = []
     inside = False
     for line in text.splitlines():

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "cli/app.h"
+#include "cli/python_verbs.h"
 #include "kda/backend.h"
 #include "kda/error.h"
 #include "model/config.h"
@@ -271,11 +273,27 @@ std::string fish_script(const Verbs& verbs) {
   return out;
 }
 
+/// Gives a verb that the program only passes on its options, or adds one below such a verb.
+void add_python_verb(CompletionVerb python, Verbs& out) {
+  const auto find = [&](const std::string& path) {
+    return std::find_if(out.begin(), out.end(), [&](const auto& v) { return v.path == path; });
+  };
+  if (const auto known = find(python.path); known != out.end()) {
+    known->options = std::move(python.options);
+    return;
+  }
+  const std::size_t slash = python.path.rfind('/');
+  find(python.path.substr(0, slash))->verbs.push_back(python.path.substr(slash + 1));
+  out.push_back(std::move(python));
+}
+
 }  // namespace
 
 Verbs completion_verbs(const CLI::App& app) {
   Verbs out;
   collect(app, "", out);
+  for (CompletionVerb& python : python_verbs())
+    add_python_verb(std::move(python), out);
   return out;
 }
 

@@ -23,7 +23,7 @@ struct CompletionVerb {
   std::vector<CompletionOption> options;
 };
 
-/// Every verb of `app` that its help shows, parents before children.
+/// Every verb of `app` that its help shows, and those of the Python tools; parents before children.
 std::vector<CompletionVerb> completion_verbs(const CLI::App& app);
 
 /// A script for `shell`: bash, zsh or fish. Throws kInvalidArgument naming them for another.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = Path(os.environ["KDA_PROGRAM"])
 SHELLS = ("bash", "zsh", "fish")
 #: stand for the parts of zsh's completion system that need a terminal
@@ -121,6 +124,53 @@ def test_every_offered_word_is_accepted(tmp_path: Path) -> None:
         assert len(words) >= 2, option
         assert {word: code(option, word) for word in words} == dict.fromkeys(words, 0)
         assert code(option, "nonsense") == 2, option
+
+
+def python_options() -> dict[str, dict[str, tuple[str, ...] | None]]:
+    """Of every verb that a Python tool parses: its options and their choices."""
+    sys.path.insert(0, str(ROOT / "python"))
+    from kda.corpus.cli import parser as corpus
+    from kda.evaluation.cli import parser as evaluation
+    from kda.monitor.cli import parser as monitor
+    from kda.monitor.report.cli import parser as report
+    from kda.monitor.sinks.swanlab import SwanLabSink
+    from kda.monitor.sinks.wandb import WandbSink
+
+    found: dict[str, dict[str, tuple[str, ...] | None]] = {}
+
+    def walk(parser: argparse.ArgumentParser, path: str) -> None:
+        options = found.setdefault(path, {})
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                for name, child in action.choices.items():
+                    walk(child, f"{path} {name}".strip())
+            for name in action.option_strings:
+                options[name] = tuple(action.choices) if action.choices else None
+
+    walk(monitor("kda"), "monitor")
+    walk(report("kda"), "report")
+    walk(corpus("kda"), "data")
+    walk(evaluation("kda"), "evaluation")
+    found["export-flores"] = found["evaluation export-flores"]
+    found["monitor swanlab"]["--mode"] = tuple(SwanLabSink.modes)
+    found["monitor wandb"]["--mode"] = tuple(WandbSink.modes)
+    for path in ("data", "data inspect"):  # the program's own
+        del found[path]
+    return {path: found[path] for path in found if not path.startswith("evaluation")}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_words_of_python_tools_are_those_of_their_parsers(shell: str) -> None:
+    verbs = python_options()
+    assert len(verbs) == 10
+    for path, options in verbs.items():
+        words = path.split()
+        assert words[-1] in ask(shell, *words[:-1], ""), path
+        assert set(ask(shell, *words, "--")) == {name for name in options if name[:2] == "--"}, path
+        for name, choices in options.items():
+            if choices:
+                assert sorted(ask(shell, *words, name, "")) == sorted(choices), (path, name)
+    assert ask(shell, "monitor", "swa") == ["swanlab"]
 
 
 def test_another_shell_is_refused() -> None:
