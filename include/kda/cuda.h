@@ -22,7 +22,7 @@
 /// aligned rows runs at the speed of memory.
 ///
 /// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V in {64, 128},
-/// a raw gate and the norm inside is one fused kernel, and the backward of K = V = 128 two
+/// a raw gate and the norm inside is one fused kernel, and the backward two
 /// (docs/ops/chunk-hopper.md); `chunk_forward_path` and `chunk_backward_path` say which kernels a
 /// call takes and why.
 #pragma once

@@ -57,6 +57,10 @@ std::vector<Case> cases() {
   c.name = "far_packed";
   c.decays = Decays::kBound;
   all.push_back(c);
+  c.name = "far_grouped_packed_d64";
+  c.HV = 6;
+  c.K = c.V = 64;
+  all.push_back(c);
   c = standard("far_slices");
   c.B = 2;
   c.decays = Decays::kBound;
