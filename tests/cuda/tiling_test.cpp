@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "cuda/tiling/decode.h"
 #include "cuda/tiling/scan.h"
 
 namespace kda::cuda {
@@ -48,6 +49,41 @@ TEST(ScanTiling, MoreHeads_NeverCostLess) {
   };
   for (std::int64_t heads = 1; heads < 600; ++heads)
     EXPECT_LE(cost(heads), cost(heads + 1)) << heads;
+}
+
+DecodeCall one_token(std::int64_t sequences, bool bf16_states, bool norm) {
+  return {.sequences = sequences,
+          .value_heads = 96,
+          .one_token = true,
+          .bf16_states = bf16_states,
+          .norm = norm};
+}
+
+TEST(DecodeTiling, FewStates_AreServedAtOnce) {
+  for (const bool bf16 : {false, true}) {
+    for (const bool norm : {false, true}) {
+      for (std::int64_t sequences : {1, 2, 5})
+        EXPECT_TRUE(decodes_at_once(one_token(sequences, bf16, norm), kSms)) << sequences;
+    }
+  }
+}
+
+TEST(DecodeTiling, ManyStates_TakeTheFasterKernel) {
+  EXPECT_FALSE(decodes_at_once(one_token(8, false, false), kSms));
+  EXPECT_TRUE(decodes_at_once(one_token(64, false, false), kSms));
+  EXPECT_FALSE(decodes_at_once(one_token(64, false, true), kSms));
+  for (const bool norm : {false, true}) {
+    EXPECT_TRUE(decodes_at_once(one_token(64, true, norm), kSms));
+    EXPECT_FALSE(decodes_at_once(one_token(256, true, norm), kSms));
+  }
+}
+
+TEST(DecodeTiling, OnlyOneTokenEachAndWhatAGridHolds_IsServedAtOnce) {
+  DecodeCall call = one_token(1, false, false);
+  call.one_token = false;
+  EXPECT_FALSE(decodes_at_once(call, kSms));
+  EXPECT_TRUE(decodes_at_once(one_token(65535, false, false), kSms));
+  EXPECT_FALSE(decodes_at_once(one_token(65536, false, false), kSms));
 }
 
 }  // namespace

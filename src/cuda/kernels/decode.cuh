@@ -1,5 +1,5 @@
 // The recurrence token by token for K = V = 128 and states whose rows can be moved in vectors: the
-// decode step at the speed of memory. Math as in recurrent.cuh.
+// decode step at the speed of memory. Math as in recurrent.cuh. One token each: decode_one.cuh.
 //
 // A block owns a whole state at a time and walks over (sequence, value head) pairs; while it works
 // on one state in registers, the next one is on its way to shared memory, so reads never pause. A
@@ -17,14 +17,12 @@
 
 #include "cuda/kernels/recurrent.cuh"
 #include "cuda/ptx/cp_async.cuh"
-#include "cuda/tile/swizzle.cuh"
+#include "cuda/tile/decode.cuh"
 
 namespace kda::cuda {
 
 inline constexpr int kDecodeThreads = 256;
 inline constexpr int kDecodeBlocks = 2;  // per SM
-inline constexpr int kDecodeHead = 128;  // K and V
-inline constexpr int kDecodeRows = 16;   // per warp
 
 // What a thread reads of a token, as it lies in memory.
 struct DecodeToken {
@@ -94,20 +92,6 @@ __device__ inline void fetch_bits4(const Tensor& t, std::int64_t offset, const u
   }
 }
 
-__device__ inline void bits_to_floats(Elem elem, const uint4& bits, float (&x)[4]) {
-  if (elem == Elem::kF32) {
-    x[0] = __uint_as_float(bits.x), x[1] = __uint_as_float(bits.y);
-    x[2] = __uint_as_float(bits.z), x[3] = __uint_as_float(bits.w);
-  } else if (elem == Elem::kBF16) {
-    x[0] = low_of(bits.x), x[1] = high_of(bits.x);
-    x[2] = low_of(bits.y), x[3] = high_of(bits.y);
-  } else {
-    const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&bits.x));
-    const float2 b = __half22float2(*reinterpret_cast<const __half2*>(&bits.y));
-    x[0] = a.x, x[1] = a.y, x[2] = b.x, x[3] = b.y;
-  }
-}
-
 template <bool kNorm>
 __device__ inline void fetch_token(const RecurrentArgs& args, const DecodeItem& item, int t,
                                    int warp, int lane, DecodeToken* to) {
@@ -135,22 +119,6 @@ __device__ inline void fetch_token(const RecurrentArgs& args, const DecodeItem& 
   }
 }
 
-// o = weight o / sqrt(mean o^2 + eps) sigmoid(gate); the warp holds all 128 columns.
-__device__ inline void normalise_output(const OutNorm& norm, const uint4& gate_bits, int lane,
-                                        float (&o)[4]) {
-  const float square = warp_sum(o[0] * o[0] + o[1] * o[1] + o[2] * o[2] + o[3] * o[3]);
-  const float rstd = rsqrtf(square * (1.0F / kDecodeHead) + norm.eps);
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-    o[e] *= rstd * __ldg(norm.weight + 4 * lane + e);
-  if (norm.gate.data == nullptr) return;
-  float gate[4];
-  bits_to_floats(norm.gate.vector ? norm.gate.elem : Elem::kF32, gate_bits, gate);
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-    o[e] *= fast_sigmoid(gate[e]);
-}
-
 // Warps 0 and 1 put q and k, warps 2 to 5 the decays of a token into shared memory.
 template <typename State>
 __device__ inline void token_vectors(const RecurrentArgs& args, int warp, int lane, int buffer,
@@ -168,19 +136,9 @@ __device__ inline void token_vectors(const RecurrentArgs& args, int warp, int la
     return;
   }
   bits_to_floats(in.q.elem, bits, x);
-  if (in.l2norm) {
-    const float rstd =
-        rsqrtf(warp_sum(x[0] * x[0] + x[1] * x[1] + x[2] * x[2] + x[3] * x[3]) + kNormEps);
-#pragma unroll
-    for (int e = 0; e < 4; ++e)
-      x[e] = round_to(in.q.elem, x[e] * rstd);
-  }
+  if (in.l2norm) unit_vector(in.q.elem, x);
   float* to = warp == 0 ? s->q[buffer] : s->k[buffer];
   *reinterpret_cast<float4*>(to + 4 * lane) = make_float4(x[0], x[1], x[2], x[3]);
-}
-
-__device__ inline const Tensor& state_source(const RecurrentArgs& args) {
-  return args.pool.data != nullptr ? args.pool : args.in.initial_state;
 }
 
 // Sends for a state, its first token and the gate's parameters. A state that does not exist is
@@ -243,19 +201,9 @@ __device__ inline void take_state(const DecodeSmem<State>& s, float (&state)[kDe
 template <typename State>
 __device__ inline void store_state(const Tensor& to, std::int64_t index, int hv, int warp, int lane,
                                    const float (&state)[kDecodeRows][4]) {
-  auto* at = static_cast<State*>(to.data) + index * to.s0 + hv * to.s1 +
-             kDecodeRows * warp * to.s2 + 4 * lane;
-#pragma unroll
-  for (int a = 0; a < kDecodeRows; ++a) {
-    if constexpr (sizeof(State) == 4) {
-      __stcs(reinterpret_cast<float4*>(at),
-             make_float4(state[a][0], state[a][1], state[a][2], state[a][3]));
-    } else {
-      __stcs(reinterpret_cast<uint2*>(at),
-             make_uint2(pack_bf16(state[a][0], state[a][1]), pack_bf16(state[a][2], state[a][3])));
-    }
-    at += to.s2;
-  }
+  store_rows4<State>(static_cast<State*>(to.data) + index * to.s0 + hv * to.s1 +
+                         kDecodeRows * warp * to.s2 + 4 * lane,
+                     to.s2, state);
 }
 
 // The state of a sequence without tokens goes on as it came.
@@ -280,37 +228,17 @@ __device__ inline void decode_step(const RecurrentArgs& args, const DecodeItem& 
   float sk[4] = {};
   float sq[4] = {};
   float qk = 0.0F;
-#pragma unroll
-  for (int a4 = 0; a4 < kDecodeRows; a4 += 4) {
-    const int d = kDecodeRows * warp + a4;
-    const float4 q4 = *reinterpret_cast<const float4*>(&s->q[buffer][d]);
-    const float4 k4 = *reinterpret_cast<const float4*>(&s->k[buffer][d]);
-    const float4 decay4 = *reinterpret_cast<const float4*>(&s->decay[buffer][d]);
-    const float q[4] = {q4.x, q4.y, q4.z, q4.w};
-    const float k[4] = {k4.x, k4.y, k4.z, k4.w};
-    const float decay[4] = {decay4.x, decay4.y, decay4.z, decay4.w};
-#pragma unroll
-    for (int a = 0; a < 4; ++a) {
-      qk = fmaf(q[a], k[a], qk);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& x = state[a4 + a][e];
-        x = fmaf(x, decay[a], x);
-        sk[e] = fmaf(x, k[a], sk[e]);
-        sq[e] = fmaf(x, q[a], sq[e]);
-      }
-    }
-  }
+  const int d0 = kDecodeRows * warp;
+  decay_and_multiply(&s->q[buffer][d0], &s->k[buffer][d0], &s->decay[buffer][d0], state, sk, sq,
+                     qk);
   *reinterpret_cast<float4*>(&s->part[warp][0][4 * lane]) = make_float4(sk[0], sk[1], sk[2], sk[3]);
   *reinterpret_cast<float4*>(&s->part[warp][1][4 * lane]) = make_float4(sq[0], sq[1], sq[2], sq[3]);
   if (lane == 0) s->qk[warp] = qk;
   __syncthreads();  // partial sums of all warps before their sum
   float u[4] = {};
 #pragma unroll 2
-  for (int w = 0; w < 8; ++w) {
-    const float4 x = *reinterpret_cast<const float4*>(&s->part[w][0][4 * lane]);
-    u[0] += x.x, u[1] += x.y, u[2] += x.z, u[3] += x.w;
-  }
+  for (int w = 0; w < 8; ++w)
+    add_to(u, *reinterpret_cast<const float4*>(&s->part[w][0][4 * lane]));
   float v[4];
   bits_to_floats(args.in.v.elem, s->token[buffer].value[threadIdx.x], v);
 #pragma unroll
@@ -321,36 +249,17 @@ __device__ inline void decode_step(const RecurrentArgs& args, const DecodeItem& 
     float dot = 0.0F;
 #pragma unroll 2
     for (int w = 0; w < 8; ++w) {
-      const float4 x = *reinterpret_cast<const float4*>(&s->part[w][1][4 * lane]);
-      o[0] += x.x, o[1] += x.y, o[2] += x.z, o[3] += x.w;
+      add_to(o, *reinterpret_cast<const float4*>(&s->part[w][1][4 * lane]));
       dot += s->qk[w];
     }
 #pragma unroll
     for (int e = 0; e < 4; ++e)
-      o[e] = args.in.scale * (o[e] + dot * u[e]);
+      o[e] = args.in.scale * fmaf(dot, u[e], o[e]);
     if constexpr (kNorm) normalise_output(args.norm, s->token[buffer].gate[lane], lane, o);
     const Tensor& to = args.o;
-    const std::int64_t at = item.row * to.s0 + t * to.s1 + item.hv * to.s2 + 4 * lane * to.s3;
-    if (to.vector && to.elem == Elem::kBF16) {
-      *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(to.data) + at) =
-          make_uint2(pack_bf16(o[0], o[1]), pack_bf16(o[2], o[3]));
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        store(to, at + e * to.s3, o[e]);
-    }
+    store_output(to, item.row * to.s0 + t * to.s1 + item.hv * to.s2 + 4 * lane * to.s3, o);
   }
-#pragma unroll
-  for (int a4 = 0; a4 < kDecodeRows; a4 += 4) {
-    const float4 k4 = *reinterpret_cast<const float4*>(&s->k[buffer][kDecodeRows * warp + a4]);
-    const float k[4] = {k4.x, k4.y, k4.z, k4.w};
-#pragma unroll
-    for (int a = 0; a < 4; ++a) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        state[a4 + a][e] = fmaf(k[a], u[e], state[a4 + a][e]);
-    }
-  }
+  add_outer(&s->k[buffer][d0], u, state);
 }
 
 template <typename State, bool kNorm>
