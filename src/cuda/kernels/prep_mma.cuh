@@ -575,9 +575,14 @@ __global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
   prep_mma_tile<kK, kPlain>(args, blockIdx.x, *reinterpret_cast<PrepTile<kK, kPlain>*>(raw_smem));
 }
 
+// Blocks per SM of the kernel below, which rarely has work: with fewer, 128 channels fit into the
+// registers.
+template <int kK>
+inline constexpr int kPrepRetryBlocks = kK == 128 ? kPrepBlocks - 1 : kPrepBlocks;
+
 // The same for the chunks of args.retry; any grid.
 template <int kK>
-__global__ void __launch_bounds__(kPrepThreads, kPrepBlocks)
+__global__ void __launch_bounds__(kPrepThreads, kPrepRetryBlocks<kK>)
     prep_retry_kernel(const __grid_constant__ ChunkArgs args) {
   extern __shared__ __align__(1024) char raw_smem[];
   auto& own = *reinterpret_cast<PrepTile<kK, true>*>(raw_smem);
