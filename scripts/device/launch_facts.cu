@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cuda/kernels/decode.cuh"
+#include "cuda/kernels/decode_one.cuh"
 #include "cuda/kernels/local_bounded_mma.cuh"
 #include "cuda/kernels/local_mma.cuh"
 #include "cuda/kernels/local_simt.cuh"
@@ -44,6 +45,10 @@ int main() {
   fact("decode_kernel<float,1>", kDecodeThreads, sizeof(DecodeSmem<float>));
   fact("decode_kernel<unsignedshort,0>", kDecodeThreads, sizeof(DecodeSmem<std::uint16_t>));
   fact("decode_kernel<unsignedshort,1>", kDecodeThreads, sizeof(DecodeSmem<std::uint16_t>));
+  fact("decode_one_kernel<float,0>", kOneThreads<false>, 0);
+  fact("decode_one_kernel<float,1>", kOneThreads<true>, 0);
+  fact("decode_one_kernel<unsignedshort,0>", kOneThreads<false>, 0);
+  fact("decode_one_kernel<unsignedshort,1>", kOneThreads<true>, 0);
   fact("prep_simt_kernel", kSimtThreads, sizeof(SimtPrepSmem));
   fact("scan_fwd_simt_kernel<0>", kSimtThreads, sizeof(SimtScanSmem));
   fact("scan_fwd_simt_kernel<1>", kSimtThreads, sizeof(SimtScanSmem));
