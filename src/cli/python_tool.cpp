@@ -71,12 +71,13 @@ std::string cannot_start(const std::string& python, int code) {
          " (set KDA_PYTHON to an interpreter, or run `make setup`)";
 }
 
-/// The last line that says something, without "error: ".
+/// The last line that says something, without "PROGRAM: error: ".
 std::string last_line(std::string text) {
   text.erase(text.find_last_not_of(" \n\r\t") + 1);
   text.erase(0, text.rfind('\n') + 1);
-  constexpr std::string_view kMark = "error: ";
-  return text.starts_with(kMark) ? text.substr(kMark.size()) : text;
+  constexpr std::string_view kMark = ": error: ";
+  const std::size_t at = text.find(kMark);
+  return at == std::string::npos ? text : text.substr(at + kMark.size());
 }
 
 constexpr int kCannotExec = 127;

@@ -32,7 +32,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."""
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message} (see --help)", file=sys.stderr)
+        print(f"{self.prog}: error: {message} (see --help)", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -148,13 +148,13 @@ def _build(arguments: argparse.Namespace) -> int:
     from kda.corpus.user import UserOptions
 
     if not arguments.preset and not arguments.input:
-        raise UsageError(f"build: give --preset ({', '.join(PRESETS)}) or --input")
+        raise UsageError(f"give --preset ({', '.join(PRESETS)}) or --input")
     if not arguments.input:
         for name in ("text_column", "to_simplified"):
             if getattr(arguments, name):
-                raise UsageError(f"build: --{name.replace('_', '-')} needs --input")
+                raise UsageError(f"--{name.replace('_', '-')} needs --input")
         if arguments.lang != "auto":
-            raise UsageError("build: --lang needs --input")
+            raise UsageError("--lang needs --input")
     manifest = build(
         BuildOptions(
             out=arguments.out,
@@ -187,7 +187,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     problems = verify(arguments.folder)
     for problem in problems:
-        print(f"error: {arguments.folder}: {problem}", file=sys.stderr)
+        _print_error(arguments.verb, f"{arguments.folder}: {problem}")
     if not problems:
         count = len(load_manifest(arguments.folder)["files"])
         print(f"{arguments.folder}: {count} files agree with the manifest")
@@ -208,6 +208,15 @@ def _floors(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _program() -> str:
+    """`kda data` runs this module and names itself, so that help and errors show what was typed."""
+    return os.environ.get("KDA_PROGRAM", "python -m kda.corpus")
+
+
+def _print_error(verb: str, message: object) -> None:
+    print(f"{_program()} {verb}: error: {message}", file=sys.stderr)
+
+
 def _terminate(signum: int, frame: object) -> NoReturn:
     del frame
     raise SystemExit(128 + signum)
@@ -219,18 +228,18 @@ _VERBS = {"build": _build, "inspect": _inspect, "verify": _verify, "floors": _fl
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
-    # `kda data` runs this module and names itself, so that usage lines show what was typed.
-    arguments = parser(os.environ.get("KDA_PROGRAM", "python -m kda.corpus")).parse_args(argv)
+    arguments = parser(_program()).parse_args(argv)
     try:
         return _VERBS[arguments.verb](arguments)
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _print_error(arguments.verb, error)
         return 2
     except CorpusError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _print_error(arguments.verb, error)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
-        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        _print_error(arguments.verb, f"{place}{error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)

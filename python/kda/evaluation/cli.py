@@ -31,7 +31,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage."""
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message} (see --help)", file=sys.stderr)
+        print(f"{self.prog}: error: {message} (see --help)", file=sys.stderr)
         raise SystemExit(2)
 
 
@@ -76,6 +76,12 @@ def parser(program: str) -> argparse.ArgumentParser:
     return root
 
 
+def _print_error(verb: str, message: object) -> None:
+    # `kda export-flores` runs this module and names itself.
+    program = os.environ.get("KDA_PROGRAM", f"python -m kda.evaluation {verb}")
+    print(f"{program}: error: {message}", file=sys.stderr)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     arguments = parser("python -m kda.evaluation").parse_args(argv)
@@ -103,13 +109,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(line)
         return 0
     except UsageError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _print_error(arguments.verb, error)
         return 2
     except EvaluationError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _print_error(arguments.verb, error)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
-        print(f"error: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename else ""
+        _print_error(arguments.verb, f"{place}{error.strerror or error}")
         return 1
     except KeyboardInterrupt:
         print("interrupted; nothing was written", file=sys.stderr)

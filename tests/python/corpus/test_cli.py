@@ -55,7 +55,7 @@ def test_usage_errors_are_one_line_and_exit_2(
     code, out, err = run_cli(*arguments)
     assert code == 2
     assert message in err
-    assert err.startswith("error: ")
+    assert err.startswith(" ".join(("python -m kda.corpus", *arguments[:1])) + ": error: ")
     assert err.count("\n") == 1
     assert out == ""
     assert list(tmp_path.iterdir()) == []

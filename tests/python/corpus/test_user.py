@@ -148,7 +148,7 @@ def test_bad_file_is_one_clear_line(
     )
     assert code == 1
     assert message in err
-    assert err.startswith("error: ")
+    assert err.startswith("python -m kda.corpus build: error: ")
     assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 

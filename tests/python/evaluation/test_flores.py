@@ -170,7 +170,11 @@ def test_faults_are_one_line(
         source.write_text("a\tb\nx\ty\n", encoding="utf-8")
     assert _run(source, tmp_path / "out", "--allow-partial") == code
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and words in error
+    assert (
+        error.startswith("python -m kda.evaluation export-flores: error: ")
+        and error.count("\n") == 1
+        and words in error
+    )
 
 
 def test_locked_archive_says_what_to_do(

@@ -113,7 +113,11 @@ def test_request_to_answer(tmp_path: Path) -> None:
 def test_missing_request_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", str(tmp_path / "none.json"), str(tmp_path / "out.json")]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and "none.json" in error
+    assert (
+        error.startswith("python -m kda.evaluation score: error: ")
+        and error.count("\n") == 1
+        and "none.json" in error
+    )
 
 
 def _without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
