@@ -62,13 +62,20 @@ struct Parsed {
   std::uint64_t end;
 };
 
+/// A value as written, in ASCII: as safe to print as `escaped` text, which would quote it twice.
+std::string shown(const SortedJson& value) {
+  constexpr std::size_t kMaxShown = 80;
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > kMaxShown) text.replace(kMaxShown, std::string::npos, "…");
+  return text;
+}
+
 std::uint64_t unsigned_or_refuse(const SortedJson& value, std::string_view tensor,
                                  const char* field, const Refuser& refuse) {
   // Larger values cannot be sizes; the limit keeps later sums free of overflow.
   constexpr auto kMax = std::uint64_t{std::numeric_limits<std::int64_t>::max()};
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMax) {
-    refuse(tensor, std::string(field) + ": expected integers in [0, 2^63), got " +
-                       escaped(value.dump(-1, ' ', true), 80));
+    refuse(tensor, std::string(field) + ": expected integers in [0, 2^63), got " + shown(value));
   }
   return value.get<std::uint64_t>();
 }
@@ -79,7 +86,7 @@ StDtype dtype_or_refuse(const SortedJson& value, std::string_view tensor, const 
       if (row.name == value.get_ref<const std::string&>()) return row.dtype;
     }
   }
-  refuse(tensor, "dtype " + escaped(value.dump(-1, ' ', true), 80) +
+  refuse(tensor, "dtype " + shown(value) +
                      " is not supported; supported: F64, F32, F16, BF16, I64, I32, I16, I8, U8, "
                      "BOOL");
 }

@@ -100,7 +100,7 @@ TEST(Safetensors_Hostile, EachIsRefusedWithAReason) {
       {file_with(R"({"t":{"dtype":"F32","shape":[1]}})", 4), "dtype, shape and data_offsets"},
       {file_with(R"({"t":{"dtype":"F32","shape":[],"data_offsets":[0,4],"x":1}})", 4),
        "unknown key \"x\""},
-      {one(tensor("\"F4\"", "[1]", "[0,4]"), 4), "dtype \"\\\"F4\\\"\" is not supported"},
+      {one(tensor("\"F4\"", "[1]", "[0,4]"), 4), "dtype \"F4\" is not supported"},
       {one(tensor("\"f32\"", "[1]", "[0,4]"), 4), "not supported"},
       {one(tensor("7", "[1]", "[0,4]"), 4), "not supported"},
       {one(tensor("\"F32\"", "1", "[0,4]"), 4), "shape: expected an array"},
