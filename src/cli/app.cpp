@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "cli/console.h"
 #include "cli/help_formatter.h"
 #include "io/config_reader.h"
+#include "io/escape.h"
 #include "kda/error.h"
 #include "train/options.h"
 #include "train/signals.h"
@@ -117,17 +119,30 @@ int report_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   return kUsage;
 }
 
-int run_action(const std::string& verb) {
+/// Of the library an argument's name, of a program its flag: "--top-p: ..." for "top_p: ...".
+std::string with_flag(const CLI::App& verb, const std::string& text) {
+  const std::size_t end = text.find(':');
+  if (end == std::string::npos || text.starts_with("-")) return text;
+  const std::string flag = train::flag_of(text.substr(0, end));
+  return verb.get_option_no_throw(flag) == nullptr ? text : flag + text.substr(end);
+}
+
+int run_action(const CLI::App& app) {
+  std::string verb;
+  const CLI::App* const at = deepest(app, verb);
   try {
     return pending_action()();
   } catch (const train::Interrupted& stop) {
     print_error(verb, std::string("stopped by ") + train::signal_name(stop.signal_number()));
     return kSignalBase + stop.signal_number();
   } catch (const Error& error) {
-    print_error(verb, one_line(error.what()));
+    print_error(verb, with_flag(*at, one_line(error.what())));
     return exit_code_of(error.code());
   } catch (const std::bad_alloc&) {
     print_error(verb, "out of memory");
+    return kFailed;
+  } catch (const std::filesystem::filesystem_error& error) {
+    print_error(verb, io::escaped(error.path1().string()) + ": " + error.code().message());
     return kFailed;
   } catch (const std::exception& error) {
     print_error(verb, first_line(error.what()));
@@ -186,7 +201,7 @@ int run_program(CLI::App& app, int argc, const char* const* argv) {
   }
   std::string verb;
   deepest(app, verb);
-  const int code = run_action(verb);
+  const int code = run_action(app);
   // A full disk behind a redirected stdout must not pass as success.
   if (code == kSignalBase + SIGPIPE) {
     std::signal(SIGPIPE, SIG_IGN);  // what the buffer still holds goes nowhere

@@ -12,6 +12,7 @@
 #include "cli/table.h"
 #include "io/escape.h"
 #include "io/manifest.h"
+#include "io/number_text.h"
 #include "io/sha256.h"
 #include "kda/error.h"
 #include "text/pack_corpus.h"
@@ -46,6 +47,10 @@ int run_pack(const PackCommand& command) {
   if (!files.packed.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--data: " + command.data + " is packed already");
   }
+  if (fs::exists(fs::path(command.out) / kCorpusManifest)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--out: " + command.out + " holds a corpus; expected a folder of its own");
+  }
   const text::Tokenizer tokenizer = text::Tokenizer::load(command.tokenizer);
   std::vector<fs::path> sources = files.train;
   text::PackCorpusOptions options;
@@ -56,7 +61,7 @@ int run_pack(const PackCommand& command) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--heldout-share: expected none, since the data has its own held-out file " +
                     files.heldout.front().string() + ", got " +
-                    std::to_string(*command.heldout_share));
+                    io::number_text(*command.heldout_share));
   } else {
     options.held_out_files = files.heldout;
   }

@@ -13,6 +13,7 @@
 #include "io/json.h"
 #include "kda/error.h"
 #include "train/dataset.h"
+#include "train/named_errors.h"
 #include "train/options.h"
 #include "train/signals.h"
 #include "train/units.h"
@@ -45,8 +46,9 @@ int run_ppl(const PplCommand& command) {
   ConsoleReporter console("eval ppl");
   train::Reporter silent;  // standard output is for the JSON alone
   train::Reporter& reporter = command.json ? silent : console;
-  const train::PreparedData data =
-      train::prepare_data(files, {cache, 0.0}, loaded.tokenizer, reporter);
+  const train::PreparedData data = train::named("--text", [&] {
+    return train::prepare_data(files, {cache, 0.0}, loaded.tokenizer, reporter);
+  });
   const auto& documents = files.packed.empty() ? data.train : data.heldout;
   if (!documents) {
     throw Error(ErrorCode::kIo, "--text: " + command.text + " has no held-out part");

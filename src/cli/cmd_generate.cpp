@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -14,6 +12,7 @@
 #include "cli/generate_modes.h"
 #include "cli/no_effect.h"
 #include "cli/number_option.h"
+#include "cli/standard_input.h"
 #include "io/atomic_file.h"
 #include "io/escape.h"
 #include "io/utf8.h"
@@ -41,11 +40,6 @@ struct GenerateCommand {
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
-std::string read_stdin() {
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  return text;
-}
-
 /// The prompt, from the one place that was named. A final newline of a file or pipe is dropped: it
 /// comes from the editor, not from the author.
 std::string prompt_of(const GenerateCommand& command) {
@@ -58,7 +52,7 @@ std::string prompt_of(const GenerateCommand& command) {
     text = train::named("--prompt-file", [&] { return io::read_file(command.prompt_file); });
   } else {
     if (command.prompt_file.empty() && ::isatty(STDIN_FILENO) == 1) return {};
-    text = read_stdin();
+    text = read_standard_input();
   }
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
@@ -102,17 +96,6 @@ void check_effects(const CLI::App* verb, const GenerateCommand& c) {
   if (o.input.empty()) refuse_given(verb, {"--batch"}, "without --input");
 }
 
-/// Of the library the field's name, of a program its flag: "--top-p: ..." for "top_p: ...".
-void check_sampling(const model::SamplingOptions& sampling) {
-  try {
-    sampling.validate();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const std::size_t end = std::min(text.find(':'), text.size());
-    throw Error(error.code(), train::flag_of(text.substr(0, end)) + text.substr(end));
-  }
-}
-
 int run_generate(const CLI::App* verb, GenerateCommand command) {
   GenerateOptions& options = command.options;
   if (!command.translate.empty()) {
@@ -125,7 +108,7 @@ int run_generate(const CLI::App* verb, GenerateCommand command) {
   if (command.greedy) how.sampling.temperature = 0.0;
   how.sampling.seed =
       command.seed < 0 ? std::random_device{}() : static_cast<std::uint64_t>(command.seed);
-  check_sampling(how.sampling);
+  how.sampling.validate();
   how.stop_at_eos = !command.ignore_eos;
   check_modes(command);
   check_effects(verb, command);

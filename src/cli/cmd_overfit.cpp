@@ -7,6 +7,7 @@
 #include "cli/console.h"
 #include "cli/number_option.h"
 #include "io/escape.h"
+#include "io/number_text.h"
 #include "kda/error.h"
 #include "train/device.h"
 #include "train/overfit.h"
@@ -18,8 +19,8 @@ namespace {
 int run_overfit(const train::OverfitOptions& options, int threads) {
   if (!(options.lr > 0) || !(options.max_seconds > 0)) {
     throw Error(ErrorCode::kInvalidArgument, "--lr and --seconds: expected numbers > 0, got " +
-                                                 std::to_string(options.lr) + " and " +
-                                                 std::to_string(options.max_seconds));
+                                                 io::number_text(options.lr) + " and " +
+                                                 io::number_text(options.max_seconds));
   }
   train::check_backend(options.backend, {});
   const train::SignalScope signals;
@@ -41,7 +42,7 @@ int run_overfit(const train::OverfitOptions& options, int threads) {
                 io::escaped(result.continuations[i], 400).c_str());
   }
   if (!result.reached) {
-    print_error("overfit", "the loss did not fall below " + std::to_string(options.target_loss));
+    print_error("overfit", "the loss did not fall below " + io::number_text(options.target_loss));
     return kFailed;
   }
   std::printf("%s\n", styled(Style::kGreen, result.reproduced

@@ -1,8 +1,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -11,6 +9,7 @@
 #include "cli/app.h"
 #include "cli/console.h"
 #include "cli/number_option.h"
+#include "cli/standard_input.h"
 #include "cli/table.h"
 #include "io/atomic_file.h"
 #include "io/escape.h"
@@ -110,7 +109,7 @@ std::string input_text(const std::string& given, const std::string& file) {
   }
   if (!given.empty()) return given;
   if (!file.empty() && file != "-") return io::read_file(file);
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  return read_standard_input();
 }
 
 int run_encode(const std::string& model, const std::string& text, const std::string& file,

@@ -13,6 +13,7 @@
 
 #include "cli/app.h"
 #include "cli/console.h"
+#include "cli/standard_input.h"
 #include "eval/translate.h"
 #include "io/atomic_file.h"
 #include "io/escape.h"
@@ -233,7 +234,10 @@ int generate_interactively(const GenerateOptions& options) {
   std::uint64_t translations = 0;
   while (!leave) {
     if (terminal) std::fputs(styled(Style::kBold, "> ", 2).c_str(), stderr);
-    if (!std::getline(std::cin, line)) break;
+    if (!std::getline(std::cin, line)) {
+      check_standard_input();
+      break;
+    }
     try {
       if (run_command(line, loaded, session, leave)) continue;
       if (options.target) {
@@ -294,6 +298,8 @@ int generate_jsonl(const GenerateOptions& options) {
         parse_row(line, name + ":" + std::to_string(number), options.target.has_value()));
     if (static_cast<std::int64_t>(batch.size()) == options.batch) finish_batch();
   }
+  if (from_stdin) check_standard_input();
+  if (in.bad()) train::named("--input", [&] { io::throw_errno("cannot read", options.input); });
   if (!batch.empty()) finish_batch();
   sink.commit();
   if (!options.quiet) {

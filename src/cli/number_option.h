@@ -29,9 +29,12 @@ inline std::int64_t parse_whole(const std::string& text, const std::string& flag
   std::int64_t value = 0;
   train::parse_text(text, flag, value);
   if (value < range.low || value > range.high) {
-    throw Error(ErrorCode::kInvalidArgument, flag + ": expected a whole number from " +
-                                                 std::to_string(range.low) + " to " +
-                                                 std::to_string(range.high) + ", got " + text);
+    const std::string bounds =
+        range.high == WholeRange{}.high
+            ? "of at least " + std::to_string(range.low)
+            : "from " + std::to_string(range.low) + " to " + std::to_string(range.high);
+    throw Error(ErrorCode::kInvalidArgument,
+                flag + ": expected a whole number " + bounds + ", got " + text);
   }
   return value;
 }

@@ -225,8 +225,8 @@ TextSession TextSession::load(const fs::path& folder, const model::CausalLM& mod
     }
     session.draws_ = draws.get<std::uint64_t>();
     session.ids_ = ids.get<std::vector<std::int64_t>>();
-  } catch (const io::Json::exception& error) {
-    damaged(folder, std::string("session.json: ") + error.what());
+  } catch (const io::Json::exception&) {
+    damaged(folder, "session.json: expected format, version, state, tokenizer_sha256, draws, ids");
   }
   const std::string own = io::to_hex(tokenizer.info().sha256);
   if (tokenizer_sha256 != own) {

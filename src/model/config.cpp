@@ -7,6 +7,7 @@
 #include "io/config_reader.h"
 #include "io/escape.h"
 #include "io/json.h"
+#include "io/number_text.h"
 #include "kda/error.h"
 
 namespace kda::model {
@@ -28,8 +29,8 @@ void check_range(const char* field, std::int64_t value, std::int64_t min, std::i
 
 void check_number(const char* field, double value, double above, double at_most) {
   if (value > above && value <= at_most) return;
-  refuse(field, "a number in (" + std::to_string(above) + ", " + std::to_string(at_most) + "]",
-         std::to_string(value));
+  refuse(field, "a number in (" + io::number_text(above) + ", " + io::number_text(at_most) + "]",
+         io::number_text(value));
 }
 
 void check_mla(const MlaConfig& mla) {
@@ -102,7 +103,7 @@ void KDAConfig::validate() const {
   check_range("linear_attn_config.short_conv_kernel_size", conv_size, 2, 4);
   if (gate_lower_bound && !(*gate_lower_bound >= -5.0 && *gate_lower_bound < 0.0)) {
     refuse("linear_attn_config.gate_lower_bound",
-           "a number in [-5, 0), or null for the standard gate", std::to_string(*gate_lower_bound));
+           "a number in [-5, 0), or null for the standard gate", io::number_text(*gate_lower_bound));
   }
   check_range("linear_attn_config.gate_low_rank", gate_low_rank, 1, kMaxWidth);
   if (chunk != 16 && chunk != 32 && chunk != 64 && chunk != 128) {
@@ -121,10 +122,10 @@ void KDAConfig::validate() const {
   }
   check_range("attn_res.block_size", attn_res.block_size, 0, num_layers);
   if (!(norm_eps > 0.0 && norm_eps < 1.0)) {
-    refuse("rms_norm_eps", "a number in (0, 1)", std::to_string(norm_eps));
+    refuse("rms_norm_eps", "a number in (0, 1)", io::number_text(norm_eps));
   }
   if (!(initializer_range > 0.0 && initializer_range <= 10.0)) {
-    refuse("initializer_range", "a number in (0, 10]", std::to_string(initializer_range));
+    refuse("initializer_range", "a number in (0, 10]", io::number_text(initializer_range));
   }
   check_range("bos_token_id", bos_id, -1, vocab_size - 1);
   check_range("eos_token_id", eos_id, -1, vocab_size - 1);
@@ -281,6 +282,12 @@ KDAConfig K3Config::preset(const std::string& name) { return KDAConfig::preset("
 KDAConfig load_config(const std::string& path) {
   const std::string text = io::read_file(path);
   try {
+    const io::Json json = io::parse_json(text, "config");
+    if (json.is_object() && json.value("format", io::Json()) == "kda-run") {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a run's configuration, expected a model's: the config.json of a checkpoint in "
+                  "the run's folder (step-...)");
+    }
     return KDAConfig::from_json(text);
   } catch (const Error& error) {
     throw Error(ErrorCode::kIo, io::escaped(path) + ": " + error.what());

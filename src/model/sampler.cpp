@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "io/number_text.h"
 #include "kda/error.h"
 #include "model/philox.h"
 
@@ -52,13 +53,14 @@ void penalise(std::vector<float>& logits, std::span<const std::int64_t> history,
 
 void SamplingOptions::validate() const {
   if (!(temperature >= 0.0) || !std::isfinite(temperature)) {
-    refuse("temperature", "0 (greedy) or a positive number", std::to_string(temperature));
+    refuse("temperature", "0 (greedy) or a positive number", io::number_text(temperature));
   }
   if (top_k < 0) refuse("top_k", "0 (off) or a positive count", std::to_string(top_k));
-  if (!(top_p > 0.0 && top_p <= 1.0)) refuse("top_p", "a number in (0,1]", std::to_string(top_p));
-  if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("min_p", "a number in [0,1]", std::to_string(min_p));
+  if (!(top_p > 0.0 && top_p <= 1.0)) refuse("top_p", "a number in (0,1]", io::number_text(top_p));
+  if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("min_p", "a number in [0,1]", io::number_text(min_p));
   if (!(repetition_penalty > 0.0) || !std::isfinite(repetition_penalty)) {
-    refuse("repetition_penalty", "a positive number (1 = off)", std::to_string(repetition_penalty));
+    refuse("repetition_penalty", "a positive number (1 = off)",
+           io::number_text(repetition_penalty));
   }
   if (repetition_window < 0) {
     refuse("repetition_window", "0 (all) or a positive count", std::to_string(repetition_window));

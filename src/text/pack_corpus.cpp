@@ -9,6 +9,7 @@
 #include "io/atomic_file.h"
 #include "io/escape.h"
 #include "io/manifest.h"
+#include "io/number_text.h"
 #include "kda/error.h"
 #include "text/shard.h"
 
@@ -88,11 +89,11 @@ void check(const Tokenizer& tokenizer, const std::filesystem::path& out,
   if (options.add_bos && tokenizer.info().bos_id < 0) refuse("add_bos: the tokenizer has no BOS");
   if (!(options.held_out_share >= 0 && options.held_out_share <= 0.5)) {
     refuse("held_out_share: expected a number in [0, 0.5], got " +
-           std::to_string(options.held_out_share));
+           io::number_text(options.held_out_share));
   }
   if (options.held_out_share > 0 && !options.held_out_files.empty()) {
     refuse("held_out_share: expected 0 beside held_out_files, got " +
-           std::to_string(options.held_out_share));
+           io::number_text(options.held_out_share));
   }
   if (options.shard_tokens == 0) refuse("shard_tokens: expected more than 0");
   std::error_code error;
@@ -172,7 +173,7 @@ PackCorpusProgress pack_corpus(const std::vector<std::filesystem::path>& files,
     if (!progress.cancelled) {
       if (progress.train_documents == 0) {
         throw Error(ErrorCode::kInvalidArgument,
-                    "files: expected at least one document to train on, got none in " +
+                    "files: expected at least one document, got none in " +
                         (files.empty() ? "no file" : io::escaped(files.front().string())) +
                         (files.size() > 1 ? " and " + std::to_string(files.size() - 1) + " more"
                                           : std::string()));

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "io/manifest.h"
 #include "io/mapped_file.h"
+#include "io/number_text.h"
 #include "io/sha256.h"
 #include "io/utf8.h"
 #include "kda/error.h"
@@ -131,7 +132,7 @@ void check_pack(const Tokenizer& tokenizer, const fs::path& out,
   }
   if (!(options.held_out_share >= 0 && options.held_out_share <= 0.5)) {
     refuse("held_out_share: expected a number in [0, 0.5], got " +
-           std::to_string(options.held_out_share));
+           io::number_text(options.held_out_share));
   }
   std::error_code ignored;
   if (fs::exists(out / io::kManifestName, ignored)) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "io/escape.h"
+#include "io/number_text.h"
 #include "io/utf8.h"
 #include "kda/error.h"
 #include "text/model_check.h"
@@ -78,7 +79,7 @@ void check(const TokenizerTrainOptions& options) {
   claim(options.pad_id, "pad_id");
   if (!(options.character_coverage > 0 && options.character_coverage <= 1)) {
     refuse("character_coverage: expected a number in (0, 1], got " +
-           std::to_string(options.character_coverage));
+           io::number_text(options.character_coverage));
   }
   if (options.max_piece_chars < 1 || options.max_piece_chars > 512) {
     refuse("max_piece_chars: expected 1 to 512, got " + std::to_string(options.max_piece_chars));

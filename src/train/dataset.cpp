@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "io/manifest.h"
+#include "io/number_text.h"
 #include "io/sha256.h"
 #include "kda/error.h"
 #include "text/pack_corpus.h"
@@ -187,7 +188,7 @@ fs::path cached(const fs::path& cache, const std::string& key, Reporter& reporte
 
 fs::path cached_text(const std::vector<fs::path>& files, const fs::path& cache,
                      const text::Tokenizer& tokenizer, double share, Reporter& reporter) {
-  const std::string key = cache_key(files, tokenizer, std::to_string(share));
+  const std::string key = cache_key(files, tokenizer, io::number_text(share));
   return cached(cache, key, reporter, [&](const fs::path& folder) {
     tokenize(files, folder, tokenizer, share, reporter);
   });
@@ -284,7 +285,7 @@ PreparedData prepare_examples(const ExampleFiles& examples, const PrepareOptions
   const std::string how =
       "examples, prompts " + std::to_string(text::kPromptVersion) + ", target " +
       (examples.target ? std::string(text::name_of(*examples.target)) : std::string("-")) +
-      ", share " + std::to_string(options.heldout_share);
+      ", share " + io::number_text(options.heldout_share);
   const std::string key = cache_key(examples.files, tokenizer, how);
   const fs::path folder = cached(options.cache, key, reporter, [&](const fs::path& made) {
     tokenize_examples(examples, made, tokenizer, options.heldout_share, reporter);

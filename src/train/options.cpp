@@ -10,6 +10,7 @@
 #include "io/config_reader.h"
 #include "io/escape.h"
 #include "io/json.h"
+#include "io/number_text.h"
 #include "io/utf8.h"
 #include "kda/error.h"
 #include "train/device_name.h"
@@ -131,21 +132,11 @@ std::string nearest_key(const std::string& key, Task task) {
 
 std::string to_text(const std::string& value) { return value; }
 std::string to_text(std::int64_t value) { return std::to_string(value); }
+std::string to_text(double value) { return io::number_text(value); }
 std::string to_text(bool value) { return value ? "true" : "false"; }
 std::string to_text(const Count& value) { return std::to_string(value.value); }
 std::string to_text(Task value) { return name_of(value); }
 std::string to_text(const Period& value) { return to_string(value); }
-
-std::string to_text(double value) {
-  // The shortest text that reads back to the same double; 0.0003 rather than 3e-04.
-  char buffer[64];
-  const double size = std::abs(value);
-  const bool plain = size == 0 || (size >= 1e-6 && size < 1e9);
-  const auto [end, status] =
-      std::to_chars(buffer, buffer + sizeof buffer, value,
-                    plain ? std::chars_format::fixed : std::chars_format::scientific);
-  return status == std::errc{} ? std::string(buffer, end) : std::string("?");
-}
 
 std::string to_text(const NonFinitePolicy& value) {
   return value.skips_allowed == 0 ? "stop" : "skip:" + std::to_string(value.skips_allowed);

@@ -41,6 +41,19 @@ void tell_broken(Reporter& reporter, const CheckpointFolder& folder) {
                 " is broken and left out: " + folder.faults.front());
 }
 
+/// What is there must be a folder, and what is not must have a name that a folder can have.
+void check_folder(const fs::path& run, const std::string& flag) {
+  std::error_code status;
+  const fs::file_type type = fs::status(run, status).type();
+  if (type == fs::file_type::none) {
+    throw Error(ErrorCode::kIo, flag + io::escaped(run.string()) + ": " + status.message());
+  }
+  if (type != fs::file_type::not_found && type != fs::file_type::directory) {
+    throw Error(ErrorCode::kInvalidArgument,
+                flag + "expected a folder, " + io::escaped(run.string()) + " is a file");
+  }
+}
+
 /// Finds what to continue, and checks that the folder may be used.
 std::optional<CheckpointFolder> find_resume(const fs::path& run, const TrainRequest& request,
                                             Reporter& reporter) {
@@ -313,7 +326,7 @@ void check_memory(const RunPlan& plan) {
   const std::int64_t available = available_on(plan);
   if (available <= 0 || wanted <= kHopeless * available) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "--batch: expected a run that fits into memory, got one of about " +
+              "--batch, --seq-len: expected a run that fits into memory, got one of about " +
                   short_bytes(static_cast<double>(wanted)) + " where " +
                   short_bytes(static_cast<double>(available)) + " are available; " + kMemoryAdvice);
 }
@@ -408,6 +421,7 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   if (options.out.empty()) refuse_resume("--out: expected a folder for the run, got nothing");
   const fs::path run = options.out;
   RunPlan plan;
+  check_folder(run, request.resume == ResumeMode::kYes ? "--resume: " : "--out: ");
   // An existing folder is locked before it is looked at: its checkpoints must not move meanwhile.
   if (fs::is_directory(run)) plan.lock = std::make_unique<RunLock>(run);
   std::optional<CheckpointFolder> from = find_resume(run, request, reporter);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "io/number_text.h"
 #include "kda/error.h"
 
 namespace kda::train {
@@ -32,7 +33,7 @@ ScheduleKind schedule_from(const std::string& name) {
 
 void Schedule::check() const {
   if (!(base_lr > 0) || !std::isfinite(base_lr)) {
-    refuse_schedule("--lr: expected a finite number > 0, got " + std::to_string(base_lr));
+    refuse_schedule("--lr: expected a finite number > 0, got " + io::number_text(base_lr));
   }
   if (total_steps <= 0)
     refuse_schedule("--steps: expected > 0, got " + std::to_string(total_steps));
@@ -46,7 +47,7 @@ void Schedule::check() const {
                     std::to_string(decay_steps));
   }
   if (!(floor_ratio >= 0 && floor_ratio <= 1)) {
-    refuse_schedule("--lr-floor: expected a ratio in [0, 1], got " + std::to_string(floor_ratio));
+    refuse_schedule("--lr-floor: expected a ratio in [0, 1], got " + io::number_text(floor_ratio));
   }
 }
 

@@ -202,7 +202,8 @@ TEST(Files, RunBeyondMemory_IsRefusedAndLeavesNothing) {
   expect_error(kda({"train", "--data", testing::corpus().string(), "--tokenizer",
                     testing::tokenizer_file().string(), "--preset", "tiny", "--steps", "1",
                     "--batch", "1000000", "--seq-len", "8192", "--out", out.string()}),
-               2, "train", {"--batch: expected a run that fits into memory", "are available"});
+               2, "train",
+               {"--batch, --seq-len: expected a run that fits into memory", "are available"});
   EXPECT_FALSE(fs::exists(out));
 }
 

@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "cli/world.h"
+#include "io/atomic_file.h"
 
 namespace kda::cli {
 namespace {
@@ -155,6 +160,75 @@ TEST(Usage, WrongValues_AreOneLineAndExitTwo) {
     SCOPED_TRACE(::testing::PrintToString(c.arguments));
     expect_error(kda(c.arguments), 2, c.verb, c.parts);
   }
+}
+
+TEST(Usage, ErrorsNameTheFlagAndTheNumberAsTyped) {
+  const std::string run = testing::trained_run().string();
+  const std::string spm = testing::tokenizer_file().string();
+  const std::string empty = (testing::scratch() / "empty.txt").string();
+  testing::write_text(empty, "");
+  const std::string folder = testing::fresh_folder("flags").string();
+  const auto generate = [&](const std::string& flag, const std::string& value) {
+    return kda({"generate", "--ckpt", run, "--prompt", "x", flag, value});
+  };
+  expect_error(generate("--temperature", "-1e-9"), 2, "generate", {"--temperature: ", "-1e-09"});
+  expect_error(generate("--top-p", "0"), 2, "generate", {"--top-p: ", "got 0"});
+  expect_error(generate("--top-k", "-1"), 2, "generate", {"--top-k: ", "of at least 0, got -1"});
+  expect_error(generate("--input", folder), 2, "generate", {"--input"});  // excludes --prompt
+  expect_error(kda({"generate", "--ckpt", run, "--input", folder}), 1, "generate",
+               {"--input: ", "Is a directory"});
+  expect_error(kda({"tokenizer", "train", "--data", testing::corpus().string(), "--vocab-size", "5",
+                    "--out", folder + "/spm"}),
+               2, "tokenizer train", {"error: --vocab-size: "});
+  expect_error(kda({"eval", "ppl", "--ckpt", run, "--text", empty}), 2, "eval ppl",
+               {"error: --text: ", "empty.txt"});
+  expect_error(kda(testing::train_arguments(empty, 5)), 2, "train", {"error: --out: ", "a file"});
+  expect_error(kda({"train", "--resume", empty}), 2, "train", {"error: --resume: ", "a file"});
+  expect_error(kda(testing::train_arguments(std::string(300, 'y'), 5)), 1, "train",
+               {"error: --out: ", "File name too long"});
+  expect_error(kda({"generate", "--ckpt", std::string(300, 'y'), "--prompt", "x"}), 1, "generate",
+               {"File name too long"});
+  expect_error(
+      kda(testing::train_arguments(folder + "/run", 5,
+                                   {"--set", "rms_norm_eps=1e-9", "--set", "rms_norm_eps=1.5"})),
+      2, "train", {"rms_norm_eps: expected a number in (0, 1)", "got 1.5\n"});
+}
+
+TEST(Usage, ARunsConfigurationIsNoModel) {
+  const std::filesystem::path folder = testing::fresh_folder("shapes");
+  std::vector<std::string> words = testing::train_arguments(folder / "run", 5);
+  const auto preset = std::find(words.begin(), words.end(), "--preset");
+  words.erase(preset, preset + 2);
+  words.insert(words.end(), {"--model-config", (testing::trained_run() / "config.json").string()});
+  expect_error(kda(words), 1, "train", {"--model-config: ", "a run's configuration", "step-..."});
+}
+
+TEST(Usage, StandardInputThatCannotBeReadIsNoEmptyText) {
+  const std::string spm = testing::tokenizer_file().string();
+  const std::string run = testing::trained_run().string();
+  for (const std::string& words :
+       {"tokenizer encode '" + spm + "'", "generate --ckpt '" + run + "'",
+        "generate --interactive --ckpt '" + run + "'", "generate --input - --ckpt '" + run + "'"}) {
+    const std::string command = KDA_PROGRAM " " + words + " < / > /dev/null 2> '" +
+                                (testing::scratch() / "said").string() + "'";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << words;
+    EXPECT_NE(io::read_file(testing::scratch() / "said").find("cannot read standard input: Is a"),
+              std::string::npos)
+        << words;
+  }
+}
+
+TEST(Usage, PackingDoesNotWriteIntoACorpus) {
+  const std::filesystem::path corpus = testing::fresh_folder("corpus-of-its-own");
+  std::filesystem::copy(testing::corpus(), corpus, std::filesystem::copy_options::recursive);
+  testing::write_text(corpus / "MANIFEST.json", "{}");
+  const std::vector<std::string> words{"data",        "pack",
+                                       "--data",      corpus.string(),
+                                       "--tokenizer", testing::tokenizer_file().string(),
+                                       "--out",       corpus.string()};
+  expect_error(kda(words), 2, "data pack", {"--out: ", "holds a corpus"});
+  EXPECT_FALSE(std::filesystem::exists(corpus / "train"));
 }
 
 TEST(Usage, Fp16_IsRefusedWithTheReasonAndExitThree) {
