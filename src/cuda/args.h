@@ -88,6 +88,7 @@ struct Segments {
   int most = 1;           // of any sequence; dense calls: of every one; 1: none is cut
   std::int64_t cuts = 0;  // sequences that are cut, at most
   int pass = 0;           // 0: whole sequences, 1: first ranks and maps, 2: the other ranks
+  bool pairs = false;  // two blocks of a cluster may share a head, in pass 1 end and map of a rank
   float* ends = nullptr;  // [.,HV,K,V] states at the ends of ranks
   float* maps = nullptr;  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed
   // Packed calls: pieces of passes 0 or 1 and of pass 2, longest first; their numbers, and that of

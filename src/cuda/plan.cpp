@@ -34,13 +34,14 @@ void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) 
   const Dims& d = problem.dims;
   segments.cuts = hopper::cut_sequences(problem);
   segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV) : 1;
+  segments.pairs = hopper::clusters();
   const std::int64_t others = segments.cuts * (segments.most - 1);  // ranks but one
   if (others > 0) {
     segments.ends = arena->take<float>(others * d.HV * d.K * d.V);
     segments.maps = arena->take<float>(others * d.HV * d.K * d.V);
   }
   if (!problem.packed) return;
-  const std::int64_t more = hopper::first_pass_pieces(segments.most) - 1;
+  const std::int64_t more = hopper::first_pass_pieces(segments.most, false) - 1;  // or fewer
   segments.pieces[0] = arena->take<Piece>(d.N + segments.cuts * more);
   segments.pieces[1] = arena->take<Piece>(others);
   segments.counts = arena->take<std::int32_t>(3);

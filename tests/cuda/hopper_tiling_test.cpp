@@ -12,13 +12,23 @@ namespace {
 
 namespace hopper = cuda::hopper;
 
+using hopper::HeadForm;
+
 TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
   constexpr std::int64_t kSms = 132;
   for (std::int64_t heads : {1, 16, 64, 66})
-    EXPECT_FALSE(cuda::hopper::whole_heads(heads, kSms));
-  for (std::int64_t heads : {67, 96, 132, 256, 768}) {
-    EXPECT_TRUE(cuda::hopper::whole_heads(heads, kSms)) << heads;
-  }
+    EXPECT_EQ(hopper::form_of_heads(heads, kSms, false), HeadForm::kHalves) << heads;
+  for (std::int64_t heads : {67, 96, 132, 150, 256, 768})
+    EXPECT_EQ(hopper::form_of_heads(heads, kSms, false), HeadForm::kWhole) << heads;
+}
+
+TEST(HopperTiling, BlocksShareAHead_WhereThatTakesLessThanRoundsOfWholeHeads) {
+  constexpr std::int64_t kSms = 132;
+  for (std::int64_t heads : {1, 16, 64, 66, 133, 198, 300})
+    EXPECT_EQ(hopper::form_of_heads(heads, kSms, true), HeadForm::kPair) << heads;
+  for (std::int64_t heads : {67, 96, 132, 256, 768})
+    EXPECT_EQ(hopper::form_of_heads(heads, kSms, true), HeadForm::kWhole) << heads;
+  EXPECT_NE(hopper::form_of_heads(1, 1, true), HeadForm::kPair);  // one multiprocessor: no pairs
 }
 
 TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
@@ -32,8 +42,11 @@ TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
   for (std::int64_t heads = 1; heads <= 16; ++heads) {
     const int most = hopper::most_segments(heads);
     EXPECT_GE(most, 3) << heads;
-    EXPECT_LE((2 * most - 3) * heads, 132) << heads;
+    EXPECT_LE(hopper::first_pass_pieces(most, false) * heads, 132) << heads;
+    EXPECT_EQ(hopper::first_pass_pieces(most, true), most - 1) << heads;
   }
+  EXPECT_EQ(hopper::first_pass_pieces(1, true), 1);
+  EXPECT_EQ(hopper::first_pass_pieces(1, false), 1);
 }
 
 TEST(HopperSegmentRule, ShortSequences_StayWhole) {

@@ -22,7 +22,7 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
   const std::uint32_t offset = tile_offset(row, piece);
   RingPosition<C::kSlots> at;
   at.parity = 1;  // a new ring is free
-  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
+  for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
     const Work w = work_at<C>(args, item);
     const Inputs& in = args.in;
     const Tensor& values = C::kReverse ? args.d_o : in.v;

@@ -4,8 +4,25 @@
 #include <type_traits>
 
 #include "cuda/hopper/prep_exact.cuh"
+#include "cuda/ptx/cluster.cuh"
 
 namespace kda::cuda::hopper {
+
+// Sends a finished chunk to the other block's foreign slot once that is free. `at`: its place
+// there, with the parity of a wait for the turn before.
+template <typename C>
+__device__ inline void send_chunk(std::uint32_t smem, std::uint32_t peer, std::uint32_t slot,
+                                  std::uint32_t small, const RingPosition<C::kForeign>& at,
+                                  int lane) {
+  const int to = C::kSlots + at.slot;
+  ptx::mbarrier_wait(free_barrier<C>(smem, to), at.parity);
+  if (lane == 0) {
+    const std::uint32_t ready = ready_barrier<C>(peer, to);
+    ptx::mbarrier_expect_mapped(ready, C::kFactorBytes + C::kSmallBytes);
+    ptx::bulk_send(peer + to * C::kSlotBytes, slot, C::kFactorBytes, ready);
+    ptx::bulk_send(peer + C::kSmall + to * C::kSmallBytes, small, C::kSmallBytes, ready);
+  }
+}
 
 template <typename C, bool kNorm>
 __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int lane,
@@ -14,16 +31,33 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
   const std::uint32_t scratch = smem + C::kScratch + warp * C::kScratchBytes;
   RingPosition<C::kSlots> at;
   at.advance(warp);
-  int step = warp;  // of the current item; past its end: of a later one
-  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
+  // In a cluster: the other block, the place there, the first chunk of an item.
+  [[maybe_unused]] std::uint32_t peer = 0;
+  [[maybe_unused]] RingPosition<C::kCluster ? C::kForeign : 1> there;
+  [[maybe_unused]] int turn = 0;
+  if constexpr (C::kCluster) {
+    peer = ptx::map_shared(smem, static_cast<std::uint32_t>(block_rank<C>() ^ 1));
+    there.parity = 1;  // new slots are free
+    advance_far(&there, warp);
+  }
+  int step = warp;  // among the item's chunks that this block makes; past its end: of a later item
+  for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
     const Work w = work_at<C>(args, item);
-    if (step < w.num_chunks) {
+    int first = 0;
+    int count = w.num_chunks;
+    if constexpr (C::kCluster) {
+      const OwnChunks own(block_rank<C>(), turn, w.num_chunks);
+      first = own.first;
+      count = own.count;
+      turn ^= w.num_chunks & 1;
+    }
+    if (step < count) {
       const GateLane<kChannels> gate =
           gate_lane<kChannels, C::kStandard>(args.in.gate, w.hv, lane * kChannels, C::kK);
       const Tensor& beta_in = args.in.beta;
       const std::int64_t beta_at = w.span.row * beta_in.s0 + w.hv * beta_in.s2;
-      for (; step < w.num_chunks; step += C::kPrepWarps) {
-        const int chunk = chunk_of_step<C>(w, step);
+      for (; step < count; step += C::kPrepWarps) {
+        const int chunk = chunk_of_step<C>(w, first + C::kBlocks * step);
         const int rows = chunk_rows(w, chunk);
         const int j = lane % 16;
         const std::int64_t t = w.span.begin + static_cast<std::int64_t>(chunk) * kChunk + j;
@@ -57,10 +91,14 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
         ptx::fence_async_shared();
         __syncwarp();  // every lane's stores and fence before the arrival
         ptx::warp_arrive(ready_barrier<C>(smem, at.slot), lane);
+        if constexpr (C::kCluster) {
+          send_chunk<C>(smem, peer, slot, small, there, lane);
+          advance_far(&there, C::kPrepWarps);
+        }
         at.advance(C::kPrepWarps);
       }
     }
-    step -= w.num_chunks;
+    step -= count;
   }
 }
 

@@ -68,7 +68,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   std::uint32_t snapshots = 0;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
-  for (int item = static_cast<int>(blockIdx.x); item < num_items; item = next_item(item)) {
+  for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
     const Work w = work_at<C>(args, item);
     const int v_warp = w.v0 + 64 * group + 16 * warp;
     load_begin<C>(args, w, args.d_final_state, v_warp + r, c2, state);

@@ -15,11 +15,13 @@ namespace kda::cuda::hopper {
 // What a launch is for: forward, forward that keeps states, reverse scan.
 enum class Kind { kPlain, kStates, kReverse };
 template <Kind kKind, bool kStandard, int kK, int kValueGroups, int kPrepGroups, int kSlots,
-          int kUpdate, int kPrep>
-using Make = Config<kK, kValueGroups, kPrepGroups, kSlots, kUpdate, kPrep, 32,
-                    kKind == Kind::kStates, kKind == Kind::kReverse, kStandard>;
+          int kUpdate, int kPrep, int kForeign = 0, int kValueSlots = 0>
+using Make =
+    Config<kK, kValueGroups, kPrepGroups, kSlots, kUpdate, kPrep, 32, kKind == Kind::kStates,
+           kKind == Kind::kReverse, kStandard, kForeign, kValueSlots>;
 
-// Warpgroups (update, prep), slots, registers (update, prep).
+// Warpgroups (update, prep), slots, registers (update, prep); in a cluster slots for the other
+// block's chunks and for values.
 template <Kind kKind, bool kStandard>
 struct Whole128 : Make<kKind, kStandard, 128, 2, 2, 10, 152, 72> {};
 template <bool kStandard>
@@ -29,12 +31,19 @@ struct Whole128<Kind::kReverse, kStandard>
     : Make<Kind::kReverse, kStandard, 128, 2, 2, 10, 160, 64> {};
 template <Kind kKind, bool kStandard>
 struct Half128 : Make<kKind, kStandard, 128, 1, 2, kKind == Kind::kPlain ? 13 : 12, 208, 120> {};
+// Two blocks per head, each with half of its columns.
+template <Kind kKind, bool kStandard>
+struct Pair128 : Make<kKind, kStandard, 128, 1, 2, 8, 208, 120, 4, 8> {};
+// Two blocks per piece of a first pass: end and map of a segment, or halves as above.
+template <Kind kKind, bool kStandard>
+struct Maps128 : Make<kKind, kStandard, 128, 2, 1, 8, 176, 128, 4, 8> {};
 template <Kind kKind, bool kStandard>
 struct Whole64 : Make<kKind, kStandard, 64, 1, 2, 16, 160, 120> {};
 
 template <typename C>
 void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
-  const std::int64_t items = heads * (args.shape.V / (64 * C::kValueGroups));
+  const std::int64_t parts = C::kCluster ? 1 : args.shape.V / (64 * C::kValueGroups);
+  const std::int64_t items = heads * parts;
   const std::int64_t most = 2147483647 - 2 * std::int64_t{num_sms};  // numbers of items: 32 bits
   if (items > most) {
     throw Error(ErrorCode::kUnsupported, "hopper scan: " + std::to_string(items) +
@@ -42,9 +51,14 @@ void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
                                              std::to_string(most));
   }
   auto* kernel = scan_kernel<C, true>;  // select.cpp lets no call without the norm through
-  launch(C::kReverse ? "hopper reverse scan" : "hopper forward", kernel,
-         std::min<std::int64_t>(items, num_sms), C::kThreads, C::kSmemBytes, stream, args,
-         static_cast<int>(items));
+  const char* what = C::kReverse ? "hopper reverse scan" : "hopper forward";
+  if constexpr (C::kCluster) {
+    launch_pairs(what, kernel, std::min<std::int64_t>(items, num_sms / 2), C::kThreads,
+                 C::kSmemBytes, stream, args, static_cast<int>(items));
+  } else {
+    launch(what, kernel, std::min<std::int64_t>(items, num_sms), C::kThreads, C::kSmemBytes, stream,
+           args, static_cast<int>(items));
+  }
 }
 
 // One pass over `heads` pieces: value heads of sequences or of segments.
@@ -52,10 +66,22 @@ template <Kind kKind, bool kStandard>
 void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
   if (args.shape.K == 64) {
     run<Whole64<kKind, kStandard>>(args, heads, num_sms, stream);
-  } else if (whole_heads(heads, num_sms)) {
-    run<Whole128<kKind, kStandard>>(args, heads, num_sms, stream);
-  } else {
-    run<Half128<kKind, kStandard>>(args, heads, num_sms, stream);
+    return;
+  }
+  if (args.segments.pass == 1 && args.segments.pairs) {
+    run<Maps128<kKind, kStandard>>(args, heads, num_sms, stream);
+    return;
+  }
+  switch (form_of_heads(heads, num_sms, args.segments.pairs)) {
+    case HeadForm::kWhole:
+      run<Whole128<kKind, kStandard>>(args, heads, num_sms, stream);
+      return;
+    case HeadForm::kHalves:
+      run<Half128<kKind, kStandard>>(args, heads, num_sms, stream);
+      return;
+    case HeadForm::kPair:
+      run<Pair128<kKind, kStandard>>(args, heads, num_sms, stream);
+      return;
   }
 }
 
@@ -70,7 +96,7 @@ void run_scan(const ChunkArgs& args, void* stream) {
   }
   ChunkArgs pass = args;
   pass.segments.pass = 1;
-  const std::int64_t more = first_pass_pieces(segments.most) - 1;
+  const std::int64_t more = first_pass_pieces(segments.most, segments.pairs) - 1;
   run_pass<kKind, kStandard>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
   launch_segments(args, stream);
   pass.segments.pass = 2;

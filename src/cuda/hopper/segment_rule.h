@@ -33,10 +33,12 @@ KDA_HOPPER_BOTH constexpr int segment_count(int most, std::int64_t tokens) {
   return tokens < kCutFromTokens ? 1 : most;
 }
 
-// Pieces per head of a sequence of `segments` segments in the first pass; the second has one less
-// than there are segments.
-KDA_HOPPER_BOTH constexpr int first_pass_pieces(int segments) {
-  return segments == 1 ? 1 : 2 * segments - 3;
+// Pieces per head of a sequence of `segments` segments in the first pass, where end and map of a
+// segment are two pieces, or one for two blocks (`pairs`); the second pass has one piece less than
+// there are segments.
+KDA_HOPPER_BOTH constexpr int first_pass_pieces(int segments, bool pairs) {
+  if (segments == 1) return 1;
+  return pairs ? segments - 1 : 2 * segments - 3;
 }
 
 // 64-token blocks [first, first + count) of a segment.

@@ -15,6 +15,7 @@ namespace {
 std::atomic<bool> g_enabled{true};
 std::atomic<bool> g_segments{true};
 std::atomic<bool> g_standard_gate{true};
+std::atomic<bool> g_clusters{false};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
@@ -77,6 +78,9 @@ void set_enabled(bool enabled) { g_enabled.store(enabled); }
 bool enabled() { return g_enabled.load(); }
 void set_segments(bool enabled) { g_segments.store(enabled); }
 void set_standard_gate(bool enabled) { g_standard_gate.store(enabled); }
+
+void set_clusters(bool enabled) { g_clusters.store(enabled); }
+bool clusters() { return g_clusters.load(); }
 
 bool retries_chunks(const ChunkBackwardParams& params) {
   return !params.in.gate.lower_bound_ln.has_value();

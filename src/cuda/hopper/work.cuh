@@ -18,15 +18,33 @@ struct Work {
   bool quiet = false;      // run for what it makes of a state, without outputs: its map, or else
   bool is_map = false;     // its end
   bool is_last = true;     // the scan of the sequence ends here
+  int groups = 1;          // in a cluster: update warpgroups that have columns
   std::int64_t place = 0;  // its matrix among the segments' ends and maps
 };
 
+// Which of the blocks that share an item this one is.
+template <typename C>
+__device__ inline int block_rank() {
+  return C::kCluster ? static_cast<int>(blockIdx.x) % 2 : 0;
+}
+
+template <typename C>
+__device__ inline int first_work() {
+  return static_cast<int>(blockIdx.x) / C::kBlocks;
+}
 // The item after `item`: blocks take them in turn, there and back, so that of items that get
 // shorter all blocks have about the same.
-__device__ inline int next_item(int item) {
-  const auto blocks = static_cast<std::uint32_t>(gridDim.x);
+template <typename C>
+__device__ inline int next_work(int item) {
+  const auto blocks = static_cast<std::uint32_t>(gridDim.x) / C::kBlocks;
   const std::uint32_t edge = (static_cast<std::uint32_t>(item) / blocks + 1) * blocks;
   return static_cast<int>(2 * edge - 1 - static_cast<std::uint32_t>(item));
+}
+
+// Items of a head.
+template <typename C>
+__device__ inline int parts_of(const ChunkArgs& args) {
+  return C::kCluster ? 1 : args.shape.V / (64 * C::kValueGroups);
 }
 
 // Items of a launch: packed calls know only on the device how many there are.
@@ -34,14 +52,13 @@ template <typename C>
 __device__ inline int num_items_of(const ChunkArgs& args, int num_items) {
   const Segments& segments = args.segments;
   if (segments.counts == nullptr) return num_items;
-  return segments.counts[segments.pass / 2] * args.shape.HV *
-         (args.shape.V / (64 * C::kValueGroups));
+  return segments.counts[segments.pass / 2] * args.shape.HV * parts_of<C>(args);
 }
 
 template <typename C>
 __device__ inline Work work_at(const ChunkArgs& args, int item) {
   // 32-bit divisions: a launch has no more items than that.
-  const auto parts = static_cast<std::uint32_t>(args.shape.V / (64 * C::kValueGroups));
+  const auto parts = static_cast<std::uint32_t>(parts_of<C>(args));
   const auto heads = static_cast<std::uint32_t>(args.shape.HV) * parts;
   const Segments& segments = args.segments;
   const std::uint32_t piece = static_cast<std::uint32_t>(item) / heads;
@@ -59,7 +76,7 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     cut = entry.cut;
   } else if (segments.pass != 0) {
     const auto each = static_cast<std::uint32_t>(
-        segments.pass == 1 ? first_pass_pieces(segments.most) : segments.most - 1);
+        segments.pass == 1 ? first_pass_pieces(segments.most, C::kCluster) : segments.most - 1);
     w.n = piece / each;
     which = static_cast<int>(piece - piece / each * each);
     cut = static_cast<int>(w.n);
@@ -69,6 +86,10 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     w.rank = segments.pass == 1 ? (which + 1) / 2 : which + 1;
     w.quiet = segments.pass == 1 && which > 0;
     w.is_map = w.quiet && which % 2 == 0;
+    if constexpr (C::kCluster) {  // a piece has both: one block makes the end, the other the map
+      w.rank = segments.pass == 1 ? which : which + 1;
+      w.is_map = w.quiet && block_rank<C>() == 1;
+    }
     w.is_last = w.rank == segments.most - 1;
     w.place =
         (static_cast<std::int64_t>(cut) * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
@@ -78,6 +99,10 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     w.span.length =
         min(w.span.length - first, static_cast<std::int64_t>(blocks.count) * kBlockTokens);
     w.span.first_chunk += blocks.first;
+  }
+  if constexpr (C::kCluster) {  // with outputs each block has half of the columns
+    w.groups = w.quiet ? C::kValueGroups : 1;
+    if (!w.quiet) w.v0 = 64 * block_rank<C>();
   }
   if constexpr (C::kReverse) {  // whole 64-token blocks: their last rows are written too
     w.num_chunks = static_cast<int>((w.span.length + kBlockTokens - 1) / kBlockTokens) *

@@ -52,4 +52,23 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t parity
   } while (done == 0);
 }
 
+// The same for two barriers at once.
+__device__ inline void mbarrier_wait_both(std::uint32_t a, std::uint32_t parity_a, std::uint32_t b,
+                                          std::uint32_t parity_b) {
+  std::uint32_t done = 0;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred p, q;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 q, [%3], %4;\n"
+        "and.pred p, p, q;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(a), "r"(parity_a), "r"(b), "r"(parity_b)
+        : "memory");
+  } while (done == 0);
+}
+
 }  // namespace kda::cuda::ptx

@@ -58,6 +58,18 @@ __device__ inline void wgmma_subtract_pair(float (&y)[8], float (&z)[8],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
 }
 
+// d -= a b, 16 columns, b K-major.
+__device__ inline void wgmma_subtract16(float (&d)[8], const std::uint32_t (&a)[4],
+                                        std::uint64_t b) {
+  asm volatile(
+      "{\n.reg .pred keep;\nsetp.ne.b32 keep, %13, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0,%1,%2,%3,%4,%5,%6,%7}, {%8,"
+      "%9,%10,%11}, %12, keep, -1, 1, 0;\n}"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));
+}
+
 // d = a b, 16 columns, b K-major.
 __device__ inline void wgmma_set16(float (&d)[8], const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile(

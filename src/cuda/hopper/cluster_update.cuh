@@ -1,0 +1,174 @@
+// The update of a block that shares the prep of a head: the steps of update.cuh in another order.
+//
+// With half of the prep per block the update is the limit, one warp per scheduler in a chain of
+// products, so all else lies in their shadow: the next chunk is waited for, and decays and values
+// are loaded, while U is made; outputs leave while the state is updated for the next chunk. Pieces
+// that are run for their end or map leave out everything that outputs need.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/hopper/consumer.cuh"
+#include "cuda/hopper/update.cuh"
+
+namespace kda::cuda::hopper {
+
+template <typename C>
+__device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t smem, int group,
+                                           int warp, int lane, int num_items) {
+  constexpr int kHalves = C::kHalves;
+  const int r = lane / 4;
+  const int c2 = lane % 4 * 2;
+  const std::int64_t o_stride = args.o.s1;
+  const float scale = args.in.scale;
+  // This lane's address of the v tile: 8x8 blocks (tokens, values), values second.
+  const int v_row = lane % 8 + 8 * (lane / 16);
+  const std::uint32_t v_at =
+      smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
+  const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
+  const std::uint32_t beta_at = smem + C::kSmall + C::kBeta + c2 * 4;
+  // Descriptors of slot 0; a slot further on is an addition.
+  const std::uint64_t rows_at =
+      ptx::matrix_descriptor(smem + C::kRows, 16, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t columns_at =
+      ptx::matrix_descriptor(smem + C::kColumns, C::kColumnsHalf, 1024, ptx::Swizzle::kRows128);
+  const std::uint64_t a_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kA, 128, 256, ptx::Swizzle::kCores);
+  const std::uint64_t n_at =
+      ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
+  Consumer<C> at(smem);
+  std::uint32_t snapshots = 0;
+  PendingOutput pending;
+  float state[kHalves][32];
+  std::uint32_t frag[kHalves][4][4];
+  // All chunks of an item; without kOut for what they make of the state alone.
+  const auto run_chunks = [&](const Work& w, auto with_outputs) {
+    constexpr bool kOut = decltype(with_outputs)::value;
+    constexpr bool kAhead = C::kValueGroups == 1 || !kOut;  // as registers allow
+    const int shown = w.quiet ? 0 : kChunk;                 // rows of an output
+    std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
+                       (w.span.begin + r) * o_stride + w.hv * args.o.s2 + w.v0 + 64 * group +
+                       16 * warp + c2;
+    // (y | out) of the first chunk. A loop pass ends with those of the next one, so that scaling
+    // and rounding the state can hide behind products; after the last chunk they are not used.
+    float y[8];
+    float out[8];  // -S qt
+    std::uint32_t v[4];
+    at.begin();
+    if (w.num_chunks > 0) at.wait();
+    ptx::ldmatrix_trans(v, v_at + at.value_bytes());
+    start_values<kOut>(v, y, out);
+    float2 beta[2];
+    load_beta(beta_at + at.small_bytes(), beta);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      start_rows<kOut>(y, out, frag[half],
+                       ptx::advance_descriptor(rows_at, at.slot_bytes() + half * C::kRowsHalf));
+    }
+    at.plan(w.num_chunks > 1);
+    ptx::wgmma_wait<0>();
+    int left = static_cast<int>(w.span.length);  // tokens
+    for (int chunk = 0; left > 0; ++chunk, left -= kChunk) {
+      const std::uint32_t slot_bytes = at.slot_bytes();
+      const std::uint32_t small_bytes = at.small_bytes();
+      const auto done = at.done();
+      const auto keep_state = [&] {
+        if constexpr (C::kSnapshots && kOut) {
+          if (chunk % (kBlockTokens / kChunk) == 0 && shown > 0) {
+            store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
+          }
+        }
+      };
+      float2 decay[2][8];
+      std::uint32_t token_frag[4];
+#pragma unroll
+      for (int p = 0; p < 4; ++p)
+        token_frag[p] = pack_bf16(beta[p / 2].x * y[2 * p], beta[p / 2].y * y[2 * p + 1]);
+      float u[8];
+      ptx::wgmma_fence();
+      ptx::wgmma_set16(u, token_frag, ptx::advance_descriptor(a_at, small_bytes));
+      ptx::wgmma_commit();
+      // After the last chunk: the same slot again, whose products are not used. (No branch here:
+      // the compiler would serialise the products.)
+      load_decay(decay_at + small_bytes, decay[0]);
+      at.go_on();
+      at.wait();
+      ptx::ldmatrix_trans(v, v_at + at.value_bytes());
+      ptx::wgmma_wait<0>();
+
+      pack_tokens(u, token_frag);
+      float inner[8];
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        ptx::wgmma_add_wide(
+            state[half], token_frag,
+            ptx::advance_descriptor(columns_at, slot_bytes + half * C::kColumnsHalf));
+        if (kOut && half == kHalves - 1)
+          ptx::wgmma_set16(inner, token_frag, ptx::advance_descriptor(n_at, small_bytes));
+        ptx::wgmma_commit();
+      }
+      float o_rows[8];
+#pragma unroll
+      for (int e = 0; e < (kOut ? 8 : 0); ++e)
+        o_rows[e] = -scale * out[e];
+      if constexpr (kAhead) load_decay(decay_at + small_bytes + 256, decay[1]);
+      if constexpr (kOut) store_output(pending, o_stride);
+      keep_state();
+      start_values<kOut>(v, y, out);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        ptx::wgmma_wait<1>();
+        decay_half(decay[kAhead ? half : 0], state[half], frag[half]);
+        start_rows<kOut>(y, out, frag[half],
+                         ptx::advance_descriptor(rows_at, at.slot_bytes() + half * C::kRowsHalf));
+        if (!kAhead && half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay[0]);
+      }
+      at.plan(left > 2 * kChunk);
+      load_beta(beta_at + at.small_bytes(), beta);
+      done.arrive(lane);
+      if constexpr (kOut) {
+#pragma unroll
+        for (int p = 0; p < 4; ++p)
+          pending.frag[p] = pack_bf16(fmaf(scale, inner[2 * p], o_rows[2 * p]),
+                                      fmaf(scale, inner[2 * p + 1], o_rows[2 * p + 1]));
+        pending.to = o;
+        pending.rows = (left < shown ? left : shown) - r;
+        o += kChunk * o_stride;
+      }
+      ptx::wgmma_wait<0>();
+      ptx::wgmma_pin(y);
+      if constexpr (kOut) ptx::wgmma_pin(out);
+    }
+    if constexpr (kOut) {
+      store_output(pending, o_stride);
+      pending.rows = 0;
+    }
+    at.end(w.num_chunks > 0);
+  };
+  for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
+    const Work w = work_at<C>(args, item);
+    constexpr bool kMaps = C::kValueGroups > 1;  // for first passes
+    if constexpr (kMaps) {
+      if (group >= w.groups) {
+        follow<C>(&at, lane, w.num_chunks);
+        continue;
+      }
+    }
+    const int row = 64 * group + 16 * warp + r;
+    load_begin<C>(args, w, args.in.initial_state, w.v0 + row, c2, state);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+      pack_state<64>(state[half], frag[half]);
+    if (kMaps && w.quiet) {
+      run_chunks(w, std::bool_constant<!kMaps>{});
+    } else {
+      run_chunks(w, std::true_type{});
+    }
+    // The item once more: kept over the loop, it costs registers that the products need.
+    const Work again = work_at<C>(args, ptx::forgotten(item));
+    store_end<C>(args, again, args.final_state, again.v0 + row, c2, state);
+  }
+}
+
+}  // namespace kda::cuda::hopper
