@@ -50,20 +50,8 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   constexpr int kSteps = kBlockTokens / kChunk;
   const int r = lane / 4;
   const int c2 = lane % 4 * 2;
-  const int v_row = lane % 8 + 8 * (lane / 16);
-  const std::uint32_t v_at =
-      smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
-  const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
-  const std::uint32_t beta_at = smem + C::kSmall + C::kBeta + c2 * 4;
-  // Descriptors of slot 0. kb is read by rows (n = tokens), kt and qt by columns (n = channels).
-  const std::uint64_t columns_at =
-      ptx::matrix_descriptor(smem + C::kColumns, 16, 1024, ptx::Swizzle::kRows128);
-  const std::uint64_t rows_at =
-      ptx::matrix_descriptor(smem + C::kRows, C::kRowsHalf, 1024, ptx::Swizzle::kRows128);
-  const std::uint64_t a_at =
-      ptx::matrix_descriptor(smem + C::kSmall + C::kA, 128, 256, ptx::Swizzle::kCores);
-  const std::uint64_t n_at =
-      ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
+  const auto [v_at, decay_at, beta_at, rows_at, columns_at, a_at, n_at] =
+      operands_of<C>(smem, group, warp, lane);
   RingPosition<C::kSlots> at;
   std::uint32_t snapshots = 0;
   float state[kHalves][32];

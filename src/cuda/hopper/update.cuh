@@ -112,6 +112,37 @@ __device__ inline void decay_half(const float2 (&decay)[8], float (&state)[32],
   pack_state<64>(state, frag);
 }
 
+// Where the update finds what it reads: this lane's addresses, and descriptors, in slot 0; a slot
+// further on is an addition. The forward reads kt and qt by rows (n = tokens) and kb by columns
+// (n = channels), the reverse scan the other way round.
+struct Operands {
+  std::uint32_t v_at;  // 8x8 blocks (tokens, values), values second
+  std::uint32_t decay_at;
+  std::uint32_t beta_at;
+  std::uint64_t rows_at;
+  std::uint64_t columns_at;
+  std::uint64_t a_at;
+  std::uint64_t n_at;
+};
+template <typename C>
+__device__ inline Operands operands_of(std::uint32_t smem, int group, int warp, int lane) {
+  const int c2 = lane % 4 * 2;
+  const int v_row = lane % 8 + 8 * (lane / 16);
+  const auto wide = [&](std::uint32_t at, std::uint32_t half, bool by_rows) {
+    return ptx::matrix_descriptor(smem + at, by_rows ? 16 : half, 1024, ptx::Swizzle::kRows128);
+  };
+  const auto cores = [&](std::uint32_t at) {
+    return ptx::matrix_descriptor(smem + C::kSmall + at, 128, 256, ptx::Swizzle::kCores);
+  };
+  return {smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2),
+          smem + C::kSmall + C::kDecay + c2 * 4,
+          smem + C::kSmall + C::kBeta + c2 * 4,
+          wide(C::kRows, C::kRowsHalf, !C::kReverse),
+          wide(C::kColumns, C::kColumnsHalf, C::kReverse),
+          cores(C::kA),
+          cores(C::kN)};
+}
+
 template <typename C>
 __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, int group, int warp,
                                    int lane, int num_items) {
@@ -120,21 +151,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   const int c2 = lane % 4 * 2;
   const std::int64_t o_stride = args.o.s1;
   const float scale = args.in.scale;
-  // This lane's address of the v tile: 8x8 blocks (tokens, values), values second.
-  const int v_row = lane % 8 + 8 * (lane / 16);
-  const std::uint32_t v_at =
-      smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2);
-  const std::uint32_t decay_at = smem + C::kSmall + C::kDecay + c2 * 4;
-  const std::uint32_t beta_at = smem + C::kSmall + C::kBeta + c2 * 4;
-  // Descriptors of slot 0; a slot further on is an addition.
-  const std::uint64_t rows_at =
-      ptx::matrix_descriptor(smem + C::kRows, 16, 1024, ptx::Swizzle::kRows128);
-  const std::uint64_t columns_at =
-      ptx::matrix_descriptor(smem + C::kColumns, C::kColumnsHalf, 1024, ptx::Swizzle::kRows128);
-  const std::uint64_t a_at =
-      ptx::matrix_descriptor(smem + C::kSmall + C::kA, 128, 256, ptx::Swizzle::kCores);
-  const std::uint64_t n_at =
-      ptx::matrix_descriptor(smem + C::kSmall + C::kN, 128, 256, ptx::Swizzle::kCores);
+  const auto [v_at, decay_at, beta_at, rows_at, columns_at, a_at, n_at] =
+      operands_of<C>(smem, group, warp, lane);
   RingPosition<C::kSlots> at;
   std::uint32_t snapshots = 0;
   PendingOutput pending;
