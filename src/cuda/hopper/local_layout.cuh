@@ -7,22 +7,19 @@
 #pragma once
 
 #include "cuda/hopper/layout.cuh"
+#include "cuda/hopper/progress.cuh"
+#include "cuda/ptx/shared.cuh"
 #include "cuda/tile/chunk.cuh"
 
 namespace kda::cuda::hopper {
 
-// kHalves: of 64 channels (and 64 value columns), each with a main warpgroup. With one half a block
-// works on two items side by side (streams, each with warpgroups and shared memory of its own):
-// their warps run through the same code at the same time, so that it is fetched once.
-template <int kHalves_>
+// K = V = 128: two halves of 64 channels, and of 64 value columns, each with a main warpgroup.
 struct LocalLayout {
-  static constexpr int kHalves = kHalves_;
-  static_assert(kHalves == 1 || kHalves == 2);
-  static constexpr int kStreams = kHalves == 1 ? 2 : 1;
-  static constexpr int kThreads = kStreams * 128 * (kHalves + 2);  // warpgroups: main, prep, load
-  static constexpr int kMainRegs = kHalves == 1 ? 144 : 192;
-  static constexpr int kPrepRegs = kHalves == 1 ? 72 : 96;
-  static constexpr int kLoadRegs = kHalves == 1 ? 24 : 32;
+  static constexpr int kHalves = 2;
+  static constexpr int kThreads = 128 * (kHalves + 2);  // warpgroups: main, prep, load
+  static constexpr int kMainRegs = 192;
+  static constexpr int kPrepRegs = 96;
+  static constexpr int kLoadRegs = 32;
   static constexpr int kMainWarps = 4 * kHalves;
   static constexpr int kMainThreads = 32 * kMainWarps;
 
@@ -54,68 +51,62 @@ struct LocalLayout {
   static constexpr int kNorms = kBeta + 64 * 4;
   static constexpr int kTableBytes = kNorms + 64 * 8;
 
-  static constexpr int kStateDot = kTables + 2 * kTableBytes;  // sum_v S D, per channel
-  static constexpr int kRowSums = kStateDot + kD * 4;          // [3][channel half][64]
-  static constexpr int kRowSumBytes = kHalves * 64 * 4;        // of each of the three
-  static constexpr int kLogShares = kRowSums + 3 * kRowSumBytes;
-  static constexpr int kLows = kLogShares + 64;  // low parts of the diagonal blocks of A
-  static constexpr int kBarriers = kLows + 4 * 512;
-  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
-  static constexpr int kSmemBytes = kStreams * kStreamBytes;
+  // [4][channel half][64]: sums for dbeta of even and of odd turns (the next ones are written while
+  // slower warps read), q dq, k dk.
+  static constexpr int kRowSums = kTables + 2 * kTableBytes;
+  static constexpr int kRowSumBytes = kHalves * 64 * 4;
+  static constexpr int kLogShares = kRowSums + 4 * kRowSumBytes;
+  static constexpr int kLows = kLogShares + 64;       // low parts of the diagonal blocks of A
+  static constexpr int kDrawn = kLows + 4 * 512;      // items of the last four turns
+  static constexpr int kConstants = kDrawn + 4 * 16;  // 0, 0, two ones in bf16, 0
+  static_assert(kConstants % 16 == 0);
+  static constexpr int kBarriers = kConstants + 16;
+  static constexpr int kSmemBytes = kBarriers + 16 * 8;
   static_assert(kSmemBytes <= 227 * 1024);
 
   // Barriers: by index, the sets' ones twice.
   enum Barrier {
-    kRawLoaded = 0,     // 128, loaders
+    kRawLoaded = 0,     // 129, loaders, the first of them twice: of the next item too
     kSetReady = 2,      // 4, prep warps: factors, tables and A
     kSetFree = 4,       // main warps
     kStatesLoaded = 6,  // 128 each, loaders
     kRowsLoaded,        // d_o, X
     kGradientsLoaded,
     kValuesLoaded,
-    kDotReady,     // 128, loaders: sum_v S D
-    kTilesFree,    // main warps: S, D, d_o, X
-    kValuesFree,   // main warps
-    kInverseFree,  // main warps
+    kEnterReady,  // 128, loaders: what enters each block from later rows
+    kTilesFree,   // main warps, all from here on: S, D, d_o, X
+    kValuesFree,
+    kInverseFree,
+    kSumsReady,  // dG of each block, and what enters at the chunk's end
+    kUnitsFree,  // the places of q and k of a set
     kNumBarriers
   };
   static_assert(kNumBarriers <= 16);
 };
 
-// Named barriers of a stream: these and 5 more for each stream before it.
+// Named barriers. With several streams in a block (narrow_layout.cuh): 5 more for each before it.
 inline constexpr std::uint32_t kLocalPrepSync = 1;
-inline constexpr std::uint32_t kLocalMainSync = 2;   // all main warps of the stream
+inline constexpr std::uint32_t kLocalMainSync = 2;   // all main warps
 inline constexpr std::uint32_t kLocalGroupSync = 3;  // + warpgroup
 inline constexpr std::uint32_t kLocalLoadSync = 5;
-// The main, and the prep, warpgroups of both streams, at the start of every item.
-inline constexpr std::uint32_t kLocalMainsMeet = 11;
-inline constexpr std::uint32_t kLocalPrepsMeet = 12;
-
-// Where a stream's items start and how far apart they are.
-template <typename L>
-__device__ inline std::uint32_t first_item() {
-  return L::kStreams * blockIdx.x;
-}
-template <typename L>
-__device__ inline std::uint32_t item_step() {
-  return L::kStreams * gridDim.x;
-}
 
 template <typename L>
 __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
   return smem + L::kBarriers + index * 8;
 }
 
-// The chunk of a work item; items are numbered value head first. 32-bit divisions: every warp makes
-// them for every item.
+// The chunk of a work item; items are numbered value head first. 32-bit divisions.
+inline constexpr std::uint32_t kNoItem = 0xffffffffU;
 struct LocalItem {
   Chunk chunk;
   int hv = 0;
+  std::uint32_t item = kNoItem;
 };
 __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item) {
   const auto heads = static_cast<std::uint32_t>(args.shape.HV);
   const std::uint32_t c = item / heads;
   LocalItem at;
+  at.item = item;
   at.hv = static_cast<int>(item - c * heads);
   if (args.map.chunk_seq != nullptr) {
     at.chunk = chunk_at(args.map, c);
@@ -127,6 +118,53 @@ __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item
   at.chunk.begin = static_cast<std::int64_t>(c - row * per_row) * kC;
   const std::int64_t left = args.map.T - at.chunk.begin;
   at.chunk.length = static_cast<int>(left < kC ? left : kC);
+  return at;
+}
+
+// Blocks draw their items one after another, in the order in which the reverse scan makes their X:
+// from the last chunk of `rows_at_once` sequences to their first, all their heads side by side.
+__device__ inline std::uint32_t item_of_turn(const ChunkArgs& args, std::uint32_t turn,
+                                             std::uint32_t num_items, std::uint32_t rows_at_once) {
+  if (args.map.chunk_seq != nullptr) return turn;
+  const auto heads = static_cast<std::uint32_t>(args.shape.HV);
+  const auto per_row = static_cast<std::uint32_t>(args.map.per_row);
+  const std::uint32_t of_row = per_row * heads;
+  const std::uint32_t first_row = turn / (rows_at_once * of_row) * rows_at_once;
+  const std::uint32_t width = min(rows_at_once, num_items / of_row - first_row) * heads;
+  const std::uint32_t rest = turn - first_row * of_row;
+  const std::uint32_t step = rest / width;
+  const std::uint32_t inside = rest - step * width;
+  const std::uint32_t row = inside / heads;
+  return ((first_row + row) * per_row + per_row - 1 - step) * heads + inside - row * heads;
+}
+
+// The item of a block's n-th turn: one thread writes that of the turn that it has drawn, or of the
+// next one with tokens. Read by the loaders from the turn before on, by prep and main once they
+// have what the loaders make for the turn before.
+template <typename L>
+__device__ inline void write_drawn(const ChunkArgs& args, std::uint32_t smem, std::uint32_t n,
+                                   std::uint32_t turn, std::uint32_t num_items,
+                                   std::uint32_t rows_at_once) {
+  LocalItem at;
+  for (; turn < num_items; turn = atomicAdd(args.progress, 1U)) {
+    at = local_item(args, item_of_turn(args, turn, num_items, rows_at_once));
+    if (at.chunk.length > 0) break;
+    at.item = kNoItem;
+  }
+  ptx::store_shared(smem + L::kDrawn + n % 4 * 16,
+                    make_uint4(at.item, static_cast<std::uint32_t>(at.chunk.row),
+                               static_cast<std::uint32_t>(at.chunk.begin),
+                               static_cast<std::uint32_t>(at.hv << 8 | at.chunk.length)));
+}
+template <typename L>
+__device__ inline LocalItem drawn_item(std::uint32_t smem, std::uint32_t n) {
+  const uint4 x = ptx::load_shared(smem + L::kDrawn + n % 4 * 16);
+  LocalItem at;
+  at.item = x.x;
+  at.chunk.row = x.y;
+  at.chunk.begin = x.z;
+  at.chunk.length = static_cast<int>(x.w & 0xffU);
+  at.hv = static_cast<int>(x.w >> 8);
   return at;
 }
 

@@ -38,13 +38,18 @@ __device__ inline void load_rows(std::uint32_t to, const Tensor& t, const LocalI
 }
 
 template <typename L>
-__device__ inline void load_set(const ChunkArgs& args, const LocalItem& item, std::uint32_t smem,
-                                int set, int thread) {
+__device__ inline void load_units(const ChunkArgs& args, const LocalItem& item, std::uint32_t smem,
+                                  int set, int thread) {
   const std::uint32_t to = smem + L::kSets + set * L::kSetBytes;
   const int h = item.hv / args.shape.G;
-  load_rows<L>(to + L::kColumns, args.in.g, item, item.hv, thread);
   load_rows<L>(to + L::kKeys, args.in.k, item, h, thread);
   load_rows<L>(to + L::kQueries, args.in.q, item, h, thread);
+}
+template <typename L>
+__device__ inline void load_gates(const ChunkArgs& args, const LocalItem& item, std::uint32_t smem,
+                                  int set, int thread) {
+  load_rows<L>(smem + L::kSets + set * L::kSetBytes + L::kColumns, args.in.g, item, item.hv,
+               thread);
   ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kRawLoaded + set));
 }
 
@@ -82,60 +87,128 @@ __device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int 
   return sum;
 }
 
+// What enters each block of rows from later ones, of channel `d`, in place of what it takes of the
+// end's: dG of the blocks after it, their k dk of the state's product, and at the end sum_v S D.
 template <typename L>
-__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int stream,
-                                       int thread, std::uint32_t num_items) {
-  const auto find = [&](std::uint32_t from, LocalItem* found) {  // the next item that exists
-    for (; from < num_items; from += item_step<L>()) {
-      *found = local_item(args, from);
-      if (found->chunk.length > 0) break;
-    }
-    return from;
-  };
-  LocalItem at;
-  std::uint32_t item = find(first_item<L>() + stream, &at);
-  if (item < num_items) load_set<L>(args, at, smem, 0, thread);
-  for (std::uint32_t n = 0; item < num_items; ++n) {
+__device__ inline void enter_blocks(std::uint32_t smem, int set, int d, float state_dot) {
+  const std::uint32_t table = smem + L::kTables + set * L::kTableBytes;
+  const std::uint32_t from =
+      smem + L::kSets + set * L::kSetBytes + L::kColumns + d / 64 * L::kTile + d % 64 * 4;
+  float decay = ptx::load_shared_f(table + L::kEnd + d * 4);
+  float of_block[4];
+  float sum = 0.0F;
+#pragma unroll
+  for (int J = 3; J >= 0; --J) {
+    const float2 chain =
+        pair_floats(ptx::load_shared_pair(table + L::kChain + (J * L::kD + d / 2 * 2) * 2));
+    decay *= d % 2 == 0 ? chain.x : chain.y;
+    sum += ptx::load_shared_f(from + 2048 * J + 256);
+    of_block[J] = ptx::load_shared_f(from + 2048 * J);
+  }
+  sum = fmaf(decay, state_dot, sum);
+#pragma unroll
+  for (int J = 3; J >= 0; --J) {
+    ptx::store_shared_f(from + 2048 * J + 256, sum);
+    sum += of_block[J];
+  }
+}
+
+// Shares of the parameters' gradients of an item that the main warps have finished.
+template <typename L>
+__device__ inline void store_shares(const ChunkArgs& args, std::uint32_t smem, int set,
+                                    std::uint32_t item, int thread) {
+  if (args.dbias_part != nullptr && thread < L::kD) {
+    const std::uint32_t from = smem + L::kSets + set * L::kSetBytes + L::kColumns +
+                               thread / 64 * L::kTile + thread % 64 * 4;
+    args.dbias_part[static_cast<std::int64_t>(item) * L::kD + thread] =
+        ptx::load_shared_f(from) + ptx::load_shared_f(from + 2048) +
+        ptx::load_shared_f(from + 4096) + ptx::load_shared_f(from + 6144);
+  }
+  if (args.da_log_part != nullptr && thread == 0) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int x = 0; x < L::kMainWarps; ++x)
+      sum += ptx::load_shared_f(smem + L::kLogShares + x * 4);
+    args.da_log_part[item] = sum;
+  }
+}
+
+// Whether the reverse scan has left X of the item and its gradient of the state.
+__device__ inline bool has_passed(const ChunkArgs& args, std::uint32_t item) {
+  return ptx::load_acquire(args.progress + 1 + item) == kChunkDone;
+}
+
+template <typename L>
+__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
+                                       std::uint32_t num_items, std::uint32_t rows_at_once) {
+  bool passed = args.map.chunk_seq != nullptr;  // asked one item ahead, as the answer takes a while
+  if (passed) ptx::wait_prerequisites();
+  LocalItem at = drawn_item<L>(smem, 0);
+  if (at.item != kNoItem) {
+    load_units<L>(args, at, smem, 0, thread);
+    load_gates<L>(args, at, smem, 0, thread);
+    if (thread == 0) ptx::mbarrier_arrive(local_barrier<L>(smem, L::kRawLoaded));
+  }
+  std::uint32_t before = kNoItem;  // the item before
+  std::uint32_t turns = 0;
+  for (std::uint32_t n = 0; at.item != kNoItem; turns = ++n) {
     thread = ptx::forgotten(thread);
     smem = ptx::forgotten(smem);
     const std::uint32_t parity = n & 1U;
+    const std::uint32_t turn = thread == 0 ? atomicAdd(args.progress, 1U) : 0U;  // of item n + 2
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kTilesFree), parity ^ 1U);
-    load_state<L>(args.h.data, item, smem + L::kStates, thread);
+    load_state<L>(args.h.data, at.item, smem + L::kStates, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kStatesLoaded));
-    const std::int64_t x_at = static_cast<std::int64_t>(item) * 64 * L::kD;
+    load_rows<L>(smem + L::kOut, args.d_o, at, at.hv, thread);
+    while (!passed) {
+      passed = has_passed(args, at.item);
+      if (!passed) ptx::sleep_nanoseconds(100);
+    }
+    const std::int64_t x_at = static_cast<std::int64_t>(at.item) * 64 * L::kD;
 #pragma unroll
     for (int half = 0; half < L::kHalves; ++half) {
       load_tile(smem + L::kX + half * L::kTile, args.x.data, x_at + 64 * half, L::kD, 64, thread);
     }
-    load_rows<L>(smem + L::kOut, args.d_o, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kRowsLoaded));
-    load_state<L>(args.d_states.data, item, smem + L::kGradients, thread);
+    load_state<L>(args.d_states.data, at.item, smem + L::kGradients, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kGradientsLoaded));
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kValuesFree), parity ^ 1U);
     load_rows<L>(smem + L::kValues, args.in.v, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kValuesLoaded));
-    // The other set is free once the item before is finished; so is what it read of sum_v S D.
-    LocalItem next;
-    const std::uint32_t next_item = find(item + item_step<L>(), &next);
-    const int next_set = static_cast<int>((n + 1) & 1U);
-    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + next_set), ((n + 1) / 2 & 1U) ^ 1U);
-    if (next_item < num_items) load_set<L>(args, next, smem, next_set, thread);
+    const std::uint32_t item = at.item;
+    at = drawn_item<L>(smem, n + 1);
+    if (args.map.chunk_seq == nullptr && at.item != kNoItem) passed = has_passed(args, at.item);
+    // The other set: q and k may come once dq and dk of the item before have left, g at its end.
+    const int set = static_cast<int>(parity);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kUnitsFree), parity ^ 1U);
+    if (at.item != kNoItem) load_units<L>(args, at, smem, set ^ 1, thread);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + (set ^ 1)), ((n + 1) / 2 & 1U) ^ 1U);
+    if (before != kNoItem) {
+      store_shares<L>(args, smem, set ^ 1, before, thread);
+      ptx::named_sync(kLocalLoadSync, 128);  // read by all before g takes their place
+    }
+    if (at.item != kNoItem) load_gates<L>(args, at, smem, set ^ 1, thread);
+    before = item;
+    if (thread == 0) {
+      write_drawn<L>(args, smem, n + 2, turn, num_items, rows_at_once);
+      ptx::mbarrier_arrive(local_barrier<L>(smem, L::kRawLoaded + (set ^ 1)));
+    }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kStatesLoaded), parity);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
-    if constexpr (L::kD == 128) {
-      ptx::store_shared_f(smem + L::kStateDot + thread * 4, state_dot<L>(smem, thread));
-    } else {  // two threads for a channel
-      float sum = state_dot<L>(smem, thread / 2, thread % 2, 2);
-      sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-      if (thread % 2 == 0) ptx::store_shared_f(smem + L::kStateDot + thread * 2, sum);
-    }
-    ptx::mbarrier_arrive(local_barrier<L>(smem, L::kDotReady));
+    const float dot = state_dot<L>(smem, thread);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSumsReady), parity);
+    enter_blocks<L>(smem, set, thread, dot);
+    ptx::mbarrier_arrive(local_barrier<L>(smem, L::kEnterReady));
     // S and D are read by all loaders before one of them sends for those of the next item: that the
     // main warps have freed the tiles says nothing about the loaders.
-    ptx::named_sync(kLocalLoadSync + 5 * stream, 128);
-    item = next_item;
-    at = next;
+    ptx::named_sync(kLocalLoadSync, 128);
   }
+  if (before != kNoItem) {
+    const std::uint32_t n = turns - 1;
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + n % 2), n / 2 & 1U);
+    store_shares<L>(args, smem, static_cast<int>(n % 2), before, thread);
+  }
+  ptx::wait_prerequisites();  // what follows this kernel may read all that the scan has written
 }
 
 }  // namespace kda::cuda::hopper

@@ -1,10 +1,10 @@
-// The main warpgroups of the chunk-local backward: every product but those of prep, and every
+// The two main warpgroups of the chunk-local backward: every product but those of prep, and every
 // gradient. Spec "backward with fewer products".
 //
 // Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
 // + 63, and in steps 1 to 3 the value columns 64 g ..:
 //   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
-//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1; K = 64: both)
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1)
 //      q: d_o S^T, y: -beta X S^T, c: U D^T                     three accumulators of 32 registers
 //   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
 //      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + P^T (k 2^l)
@@ -77,14 +77,16 @@ __device__ inline float2 column_sums(float (&x)[16], int r) {
 // x [16 rows] -> its sums from the last row up, by a product with a triangle of ones. Three bf16
 // terms hold an f32: what enters at the chunk's end and what its last token takes of it may be
 // e^5 times larger than their difference, which all tokens of the chunk have in common.
-__device__ inline void sums_from_end(float (&x)[32], int r, int c) {
+__device__ inline void sums_from_end(float (&x)[32], std::uint32_t constants, int r, int c) {
   const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
   const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
   const std::uint32_t triangle = one_low | one_high;
-  const std::uint32_t ones[4] = {triangle, 0U, 0x3f803f80U, triangle};
+  // Zero and ones from memory: known constants are put together again for every product.
+  const uint4 known = ptx::load_shared(constants);
+  const std::uint32_t ones[4] = {triangle | known.x, known.y, known.z, triangle | known.w};
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
-    float sum[4][4] = {};
+    float sum[4][4];
 #pragma unroll
     for (int n = 0; n < 3; ++n) {
       std::uint32_t term[4][2];
@@ -100,8 +102,13 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
         }
       }
 #pragma unroll
-      for (int t = 0; t < 4; ++t)
-        ptx::mma_bf16(sum[t], ones, term[t][0], term[t][1]);
+      for (int t = 0; t < 4; ++t) {
+        if (n == 0) {
+          ptx::mma_bf16_set(sum[t], ones, term[t][0], term[t][1]);
+        } else {
+          ptx::mma_bf16(sum[t], ones, term[t][0], term[t][1]);
+        }
+      }
     }
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
@@ -112,46 +119,55 @@ __device__ inline void sums_from_end(float (&x)[32], int r, int c) {
   }
 }
 
-// acc *= the frame factor of each channel (times `factor`), of all rows; or of the two rows apart.
-__device__ inline void change_frame(std::uint32_t chain, float (&acc)[32], float first,
+// The frame factors of a thread's channels, and acc *= them, rows times `first` and `second`.
+__device__ inline void load_frame(std::uint32_t chain, float2 (&x)[8]) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t)
+    x[t] = pair_floats(ptx::load_shared_pair(chain + 16 * t));
+}
+__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32], float first,
                                     float second) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
-    const float2 x = pair_floats(ptx::load_shared_pair(chain + 16 * t));
-    acc[4 * t] *= x.x * first;
-    acc[4 * t + 1] *= x.y * first;
-    acc[4 * t + 2] *= x.x * second;
-    acc[4 * t + 3] *= x.y * second;
+    acc[4 * t] *= x[t].x * first;
+    acc[4 * t + 1] *= x[t].y * first;
+    acc[4 * t + 2] *= x[t].x * second;
+    acc[4 * t + 3] *= x[t].y * second;
   }
 }
-__device__ inline void change_frame(std::uint32_t chain, float (&acc)[32], float factor = 1.0F) {
+__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32]) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
-    float2 x = pair_floats(ptx::load_shared_pair(chain + 16 * t));
-    x.x *= factor;
-    x.y *= factor;
-    acc[4 * t] *= x.x;
-    acc[4 * t + 1] *= x.y;
-    acc[4 * t + 2] *= x.x;
-    acc[4 * t + 3] *= x.y;
+    acc[4 * t] *= x[t].x;
+    acc[4 * t + 1] *= x[t].y;
+    acc[4 * t + 2] *= x[t].x;
+    acc[4 * t + 3] *= x[t].y;
   }
 }
 
-// [16 rows, 64 channels] words of a warp to rows of memory, by way of the warp's rows of a tile.
-__device__ inline void store_rows(const std::uint32_t (&words)[2][8], std::uint32_t tile, int warp,
-                                  int lane, std::uint16_t* to, std::int64_t stride, int rows) {
-  __syncwarp();  // what was there has been read
+// [16 rows, 64 channels] words of a warp to its rows of a tile; before: what was there has been
+// read.
+__device__ inline void stage_rows(const std::uint32_t (&words)[2][8], std::uint32_t tile, int warp,
+                                  int lane) {
 #pragma unroll
   for (int t = 0; t < 8; t += 2) {
     const std::uint32_t x[4] = {words[0][t], words[1][t], words[0][t + 1], words[1][t + 1]};
     ptx::stmatrix(tile + tile_offset(16 * warp + lane % 16, t + lane / 16), x);
   }
-  __syncwarp();  // rows before their readers
+}
+// From there to memory, `to`: row 0 of the chunk.
+__device__ inline void store_rows(std::uint32_t tile, int warp, int lane, std::uint16_t* to,
+                                  std::int64_t stride, int rows) {
+  const int first = 16 * warp + lane / 8;
+  uint4 x[4];
+#pragma unroll
+  for (int part = 0; part < 4; ++part)
+    x[part] = ptx::load_shared(tile + tile_offset(first + 4 * part, lane % 8));
+  to += first * stride + lane % 8 * 8;
 #pragma unroll
   for (int part = 0; part < 4; ++part) {
-    const int row = 16 * warp + 4 * part + lane / 8;
-    const uint4 x = ptx::load_shared(tile + tile_offset(row, lane % 8));
-    if (row < rows) *reinterpret_cast<uint4*>(to + row * stride + lane % 8 * 8) = x;
+    ptx::store_global_if(to, x[part], first + 4 * part < rows);
+    to += 4 * stride;
   }
 }
 
@@ -170,14 +186,12 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
 }
 
 template <typename L, bool kGrouped, bool kStandard>
-__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int stream, int g,
-                                       int w, int lane, std::uint32_t num_items) {
+__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
+                                       int lane) {
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
   const Inputs& in = args.in;
-  const std::uint32_t main_sync = kLocalMainSync + 5 * stream;
-  const std::uint32_t group_sync = kLocalGroupSync + 5 * stream + g;
   // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
   // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
   // registers.
@@ -190,26 +204,21 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
   const auto word_at = [&pair](std::uint32_t tile, int row, int t) {
     return (pair ^ static_cast<std::uint32_t>(16 * t)) + tile + row * 8 * kRowBytes;
   };
-  // Of rows i0 and i0 + 8: X v, at last X v + k y; kRowSumBytes on q dq, then k dk.
-  const auto row_sums = [&](int row) { return smem + L::kRowSums + (g * 64 + i0 + 8 * row) * 4; };
+  // `which` of the sums of rows i0 and i0 + 8.
+  const auto row_sums = [&](int which, int row) {
+    return smem + L::kRowSums + which * L::kRowSumBytes + (g * 64 + i0 + 8 * row) * 4;
+  };
   const auto all_halves = [](std::uint32_t sums) {
-    float sum = ptx::load_shared_f(sums);
-    if constexpr (L::kHalves == 2) sum += ptx::load_shared_f(sums + 256);
-    return sum;
+    return ptx::load_shared_f(sums) + ptx::load_shared_f(sums + 256);
   };
   const auto arrive = [&](int barrier) {
     __syncwarp();
     ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
-  for (std::uint32_t turn = first_item<L>(); turn < num_items; turn += item_step<L>()) {
-    const std::uint32_t item = turn + stream;
-    if constexpr (L::kStreams > 1) {
-      ptx::named_sync(kLocalMainsMeet, L::kStreams * L::kMainThreads);
-      if (item >= num_items) continue;
-    }
-    const LocalItem at = local_item(args, item);
-    if (at.chunk.length == 0) continue;
+  for (;;) {
+    const LocalItem at = drawn_item<L>(smem, n);
+    if (at.item == kNoItem) break;
     const Chunk& chunk = at.chunk;
     const int hv = at.hv;
     const std::uint32_t parity = n & 1U;
@@ -271,7 +280,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
           x_v += low_of(x) * low_of(v[row][t]) + high_of(x) * high_of(v[row][t]);
         }
         x_v = quad_sum(x_v);
-        if (c == 0) ptx::store_shared_f(row_sums(row), x_v);
+        if (c == 0) ptx::store_shared_f(row_sums(index, row), x_v);
       }
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
@@ -286,7 +295,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
       ptx::fence_async_shared();
-      ptx::named_sync(group_sync, 128);  // Y before its product
+      ptx::named_sync(kLocalGroupSync + g, 128);  // Y before its product
       ptx::wgmma_fence();
       const std::uint64_t inverse = by_rows(smem + L::kInverse);
       const std::uint64_t y = by_columns(smem + L::kValues + half_tile);
@@ -299,7 +308,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
-      ptx::named_sync(group_sync, 128);  // Y read before U takes its place
+      ptx::named_sync(kLocalGroupSync + g, 128);  // Y read before U takes its place
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
@@ -311,7 +320,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
-    ptx::named_sync(main_sync, L::kMainThreads);  // U before its products; A is read
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U before its products; A is read
     arrive(L::kInverseFree);
 
     // 2.
@@ -338,39 +347,18 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     };
     {
       ptx::wgmma_fence();
-      if constexpr (L::kHalves == 2) {
-        float inner[32];  // dN or P
-        start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
-        start_values_product<L>(acc_c, smem + L::kValues,
-                                smem + L::kGradients + L::kHalves * half_tile);
-        ptx::wgmma_commit();
-        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + L::kHalves * half_tile);
-        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + L::kHalves * half_tile);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        ptx::wgmma_pin(inner);
-        ptx::wgmma_pin(acc_c);
-        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN and P take its place
-        store_pairs(inner, g);
-      } else {  // both, in the registers of the accumulators that are not needed yet
-        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kValues);
-        start_values_product<L>(acc_y, smem + L::kX, smem + L::kValues);
-        ptx::wgmma_commit();
-        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients);
-        ptx::wgmma_commit();
-        ptx::wgmma_wait<1>();
-        ptx::wgmma_pin(acc_q);
-        ptx::wgmma_pin(acc_y);
-        store_pairs(acc_y, 1);
-        ptx::wgmma_wait<0>();
-        ptx::wgmma_pin(acc_c);
-        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN takes its place
-        store_pairs(acc_q, 0);
-        ptx::wgmma_fence();
-        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates);
-        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates);
-        ptx::wgmma_commit();
-      }
+      float inner[32];  // dN or P
+      start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
+      start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
+      ptx::wgmma_commit();
+      start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
+      start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<1>();
+      ptx::wgmma_pin(inner);
+      ptx::wgmma_pin(acc_c);
+      ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN and P take its place
+      store_pairs(inner, g);
       // What enters at the chunk's end, sum_i k_i (dk of the state's product)_i, block by block.
       float sums[16];
 #pragma unroll
@@ -401,7 +389,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-    ptx::named_sync(main_sync, L::kMainThreads);  // dN and P before the sweeps
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // dN and P before the sweeps
 
     // 3.
     forget();
@@ -414,8 +402,28 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
-      // Block J of the rows and block I of the columns.
-      const auto sweep = [&](int J, int I) {
+#pragma unroll
+      for (int J = 0; J < 4; ++J) {
+        const int I = 3 - J;
+        float2 x[8];
+        if (I == 3) {
+#pragma unroll
+          for (int t = 0; t < 8; ++t)
+            x[t] = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
+          change_frame(x, acc_c);
+        } else if (w <= I) {
+          load_frame(chain + (I + 1) * L::kD * 2, x);
+          change_frame(x, acc_c);
+        }
+        if (J == 0) {
+          load_frame(chain, x);
+          change_frame(x, acc_q, in.scale, in.scale);
+          change_frame(x, acc_y, -weight[0], -weight[1]);
+        } else if (w >= J) {
+          load_frame(chain + J * L::kD * 2, x);
+          change_frame(x, acc_q);
+          change_frame(x, acc_y);
+        }
         ptx::wgmma_fence();
         ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
                                           ptx::advance_descriptor(queries, 2048 * I));
@@ -430,32 +438,11 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::wgmma_pin(acc_q);
         ptx::wgmma_pin(acc_y);
         ptx::wgmma_pin(acc_c);
-      };
-#pragma unroll
-      for (int t = 0; t < 8; ++t) {
-        const float2 x = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
-        acc_c[4 * t] *= x.x;
-        acc_c[4 * t + 1] *= x.y;
-        acc_c[4 * t + 2] *= x.x;
-        acc_c[4 * t + 3] *= x.y;
-      }
-      change_frame(chain, acc_q, in.scale);
-      change_frame(chain, acc_y, -weight[0], -weight[1]);
-      sweep(0, 3);
-#pragma unroll(L::kHalves == 1 ? 1 : 3)  // less code to fetch
-      for (int J = 1; J < 4; ++J) {
-        const int I = 3 - J;
-        if (w <= I) change_frame(chain + (I + 1) * L::kD * 2, acc_c);
-        if (w >= J) {
-          change_frame(chain + J * L::kD * 2, acc_q);
-          change_frame(chain + J * L::kD * 2, acc_y);
-        }
-        sweep(J, I);
       }
     }
     arrive(L::kValuesFree);
-    // Factors are read by all products: now they are each thread's own.
-    ptx::named_sync(main_sync, L::kMainThreads);
+    ptx::named_sync(kLocalMainSync,
+                    L::kMainThreads);  // factors read by all products: now each thread's own
 
     // 4.
     forget();
@@ -513,35 +500,31 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::store_shared_pair(word_at(set + L::kKeys + half_tile, row, t), words[x][1]);
       }
     }
-    sums_from_end(acc_y, r, c);
-    // g again, for the gate's backward; where registers are short, not before dq and dk have left
-    // theirs.
+    sums_from_end(acc_y, smem + L::kConstants, r, c);
+    // g again, for the gate's backward.
     std::uint32_t gate[2][8];
-    const auto load_gate = [&] {
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
-                           (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
+    for (int row = 0; row < 2; ++row) {
+      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
 #pragma unroll
-        for (int t = 0; t < 8; ++t) {
-          gate[row][t] =
-              valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
-        }
+      for (int t = 0; t < 8; ++t) {
+        gate[row][t] =
+            valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
       }
-    };
-    if constexpr (L::kHalves == 2) load_gate();
+    }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float by =
           fmaxf(ptx::load_shared_f(smem + table + L::kBeta + (i0 + 8 * row) * 4), kSmallestBeta);
-      const float a = quad_sum(y_sum[row]) / by;
+      const float a = quad_sum(y_sum[row]) * ptx::rcp_approx(by);
       const float b = quad_sum(q_dot[row]);
       const float d = quad_sum(k_dot[row]);
       if (c == 0) {
-        const std::uint32_t to = row_sums(row);
+        const std::uint32_t to = row_sums(index, row);  // X v, and now k y
         ptx::store_shared_f(to, a + ptx::load_shared_f(to));
-        ptx::store_shared_f(to + L::kRowSumBytes, b);
-        ptx::store_shared_f(to + 2 * L::kRowSumBytes, d);
+        ptx::store_shared_f(row_sums(2, row), b);
+        ptx::store_shared_f(row_sums(3, row), d);
       }
     }
     // The place of the warp's column factors (2 KiB) now holds, per channel: sums of dG over the
@@ -556,27 +539,11 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       }
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
-    ptx::mbarrier_wait(local_barrier<L>(smem, L::kDotReady), parity);
-    ptx::named_sync(main_sync, L::kMainThreads);       // sums before their readers
+    arrive(L::kSumsReady);  // the loaders make of them what enters each block from later rows
+    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // row sums before their readers
     const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
-    if (thread < 64) {                                 // what enters a block from later rows
-      const std::uint32_t from = smem + scratch + thread * 4;
-      float decay = ptx::load_shared_f(smem + table + L::kEnd + (64 * g + thread) * 4);
-      float sum = 0.0F;
-#pragma unroll
-      for (int J = 3; J >= 0; --J) {
-        const std::uint32_t pair_of = ptx::load_shared_pair(
-            smem + table + L::kChain + J * L::kD * 2 + (64 * g + thread / 2 * 2) * 2);
-        decay *= thread % 2 == 0 ? low_of(pair_of) : high_of(pair_of);
-        sum += ptx::load_shared_f(from + 2048 * J + 256);
-      }
-      sum = fmaf(decay, ptx::load_shared_f(smem + L::kStateDot + (64 * g + thread) * 4), sum);
-#pragma unroll
-      for (int J = 3; J >= 0; --J) {
-        ptx::store_shared_f(from + 2048 * J + 256, sum);
-        sum += ptx::load_shared_f(from + 2048 * J);
-      }
-    }
+    const float a_log =
+        in.gate.a_log != nullptr ? __ldg(in.gate.a_log + hv) : 0.0F;  // early: it is far
     // Gradients of q and k do not wait for them.
     forget();
     const int h = hv / args.shape.G;
@@ -587,68 +554,90 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       store_part(acc_q, args.dq_part + to, stride, valid);
       store_part(acc_c, args.dk_part + to, stride, valid);
     } else {
+      // Side by side, for their latencies: [dq, dk].
+      const auto tile_of = [&](int which) {
+        return set + (which == 0 ? L::kQueries : L::kKeys) + half_tile;
+      };
+      std::uint32_t words[2][2][8];
 #pragma unroll
       for (int which = 0; which < 2; ++which) {
-        const Tensor& t_out = which == 0 ? args.dq : args.dk;
-        if (t_out.data == nullptr) continue;
-        float(&grad)[32] = which == 0 ? acc_q : acc_c;
-        const std::uint32_t tile = set + (which == 0 ? L::kQueries : L::kKeys) + half_tile;
-        std::uint32_t words[2][8];
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
-          const std::uint32_t sums =
-              smem + L::kRowSums + (which == 0 ? 1 : 2) * L::kRowSumBytes + (i0 + 8 * row) * 4;
-          const float dot = all_halves(sums);
+#pragma unroll
+          for (int t = 0; t < 8; ++t)  // unit q or k
+            words[which][row][t] = ptx::load_shared_pair(word_at(tile_of(which), row, t));
+        }
+      }
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+        float(&grad)[32] = which == 0 ? acc_q : acc_c;
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const float dot =
+              all_halves(smem + L::kRowSums + (2 + which) * L::kRowSumBytes + (i0 + 8 * row) * 4);
           const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
                                                 (which == 0 ? 4 : 0));
 #pragma unroll
           for (int t = 0; t < 8; ++t) {
-            const float2 unit = pair_floats(ptx::load_shared_pair(word_at(tile, row, t)));
-            words[row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
-                                      rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+            const float2 unit = pair_floats(words[which][row][t]);
+            words[which][row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
+                                             rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
           }
         }
-        store_rows(words, smem + tile, w, lane,
-                   static_cast<std::uint16_t*>(t_out.data) + chunk.row * t_out.s0 +
-                       chunk.begin * t_out.s1 + h * t_out.s2 + 64 * g,
-                   t_out.s1, chunk.length);
+      }
+      __syncwarp();  // units read
+#pragma unroll
+      for (int which = 0; which < 2; ++which)
+        stage_rows(words[which], smem + tile_of(which), w, lane);
+      __syncwarp();  // rows before their readers
+#pragma unroll
+      for (int which = 0; which < 2; ++which) {
+        const Tensor& to = which == 0 ? args.dq : args.dk;
+        store_rows(smem + tile_of(which), w, lane,
+                   static_cast<std::uint16_t*>(to.data) + chunk.row * to.s0 + chunk.begin * to.s1 +
+                       h * to.s2 + 64 * g,
+                   to.s1, to.data != nullptr ? chunk.length : 0);
       }
     }
-    if constexpr (L::kHalves == 1) load_gate();
+    arrive(L::kUnitsFree);
+    const auto bias_of = [&](int t) {
+      if (in.gate.dt_bias == nullptr) return make_float2(0.0F, 0.0F);
+      const float* from =
+          in.gate.dt_bias + static_cast<std::int64_t>(hv) * L::kD + 64 * g + 8 * t + 2 * c;
+      return __ldg(reinterpret_cast<const float2*>(from));
+    };
+    float2 bias[8];  // early: it is far
+#pragma unroll
+    for (int t = 0; t < 8; ++t)
+      bias[t] = bias_of(t);
     if (g == 0 && thread < chunk.length && args.dbeta.data != nullptr) {
-      const std::uint32_t from = smem + L::kRowSums + thread * 4;
+      const std::uint32_t from = smem + L::kRowSums + index * L::kRowSumBytes + thread * 4;
       float sum = all_halves(from);
       if (in.beta_is_logit) {
         const float b = ptx::load_shared_f(smem + table + L::kBeta + thread * 4);
-        sum *= b * (1.0F - b / in.beta_max);
+        sum *= b * (1.0F - b * ptx::rcp_approx(in.beta_max));
       }
       store(args.dbeta,
             chunk.row * args.dbeta.s0 + (chunk.begin + thread) * args.dbeta.s1 + hv * args.dbeta.s2,
             sum);
     }
-    ptx::named_sync(group_sync, 128);  // what enters each block before its readers
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kEnterReady), parity);
     forget();
-    const float exp_a = in.gate.a_log != nullptr ? expf(__ldg(in.gate.a_log + hv)) : 1.0F;
+    const float exp_a = ptx::exp2_approx(kLog2E * a_log);
     const float slope = -kLog2E * exp_a;
     const float factor = kStandard ? -exp_a : in.gate.lower_bound * exp_a;
-    const float* dt_bias = in.gate.dt_bias == nullptr
-                               ? nullptr
-                               : in.gate.dt_bias + static_cast<std::int64_t>(hv) * L::kD + 64 * g;
     float da_log = 0.0F;
     float sums[16];
 #pragma unroll
     for (int t = 0; t < 8; ++t) {
       const float2 later =
           ptx::load_shared_f2(smem + scratch + 2048 * w + 256 + (8 * t + 2 * c) * 4);
-      const float2 bias = dt_bias != nullptr
-                              ? __ldg(reinterpret_cast<const float2*>(dt_bias + 8 * t + 2 * c))
-                              : make_float2(0.0F, 0.0F);
       sums[2 * t] = sums[2 * t + 1] = 0.0F;
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
         const float2 x = pair_floats(gate[row][t]);
-        const float z0 = x.x + bias.x;
-        const float z1 = x.y + bias.y;
+        const float z0 = x.x + bias[t].x;
+        const float z1 = x.y + bias[t].y;
         const float own = valid[row] ? factor : 0.0F;
         const float da0 = (acc_y[4 * t + 2 * row] + later.x) * own;
         const float da1 = (acc_y[4 * t + 2 * row + 1] + later.y) * own;
@@ -664,31 +653,21 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         gate[row][t] = pack_bf16(dx0, dx1);
       }
     }
-    if (args.dg.data != nullptr) {
-      store_rows(gate, smem + set + L::kQueries + half_tile, w, lane,
+    if (args.dg.data != nullptr) {  // by way of the warp's rows of the column factors
+      const std::uint32_t tile = smem + set + L::kColumns + half_tile;
+      __syncwarp();  // what enters the block is read
+      stage_rows(gate, tile, w, lane);
+      __syncwarp();  // rows before their readers
+      store_rows(tile, w, lane,
                  static_cast<std::uint16_t*>(args.dg.data) + chunk.row * args.dg.s0 +
                      chunk.begin * args.dg.s1 + hv * args.dg.s2 + 64 * g,
                  args.dg.s1, chunk.length);
     }
+    __syncwarp();  // and these, before the sums take their place
     const float2 bias_sum = column_sums(sums, r);
     ptx::store_shared_f2(smem + scratch + 2048 * w + (8 * r + 2 * c) * 4, bias_sum.x, bias_sum.y);
     da_log = warp_sum(da_log);
     if (lane == 0) ptx::store_shared_f(smem + L::kLogShares + (4 * g + w) * 4, da_log);
-    // Shares of the parameters' gradients before their sums.
-    ptx::named_sync(main_sync, L::kMainThreads);
-    if (args.dbias_part != nullptr && thread < 64) {
-      const std::uint32_t from = smem + scratch + thread * 4;
-      args.dbias_part[static_cast<std::int64_t>(item) * L::kD + 64 * g + thread] =
-          ptx::load_shared_f(from) + ptx::load_shared_f(from + 2048) +
-          ptx::load_shared_f(from + 4096) + ptx::load_shared_f(from + 6144);
-    }
-    if (args.da_log_part != nullptr && g == 0 && thread == 0) {
-      float sum = 0.0F;
-#pragma unroll
-      for (int x = 0; x < L::kMainWarps; ++x)
-        sum += ptx::load_shared_f(smem + L::kLogShares + x * 4);
-      args.da_log_part[item] = sum;
-    }
     arrive(L::kSetFree + index);
     ++n;
   }

@@ -190,37 +190,43 @@ __device__ inline bool local_factors(const GateLane<2 * L::kHalves>& gate, std::
   return wide;
 }
 
-// Lo of block row `warp`: off the diagonal split into high parts at (warp, J) and low parts at
-// (J, warp) of the tile of A; the diagonal block is inverted and stored the same way, its low part
+// Lo: block (w, w) and one or two more by warp w, so that none makes four: (3, 0), (1, 0) and (2,
+// 0), (2, 1), (3, 2) and (3, 1). Off the diagonal split into high parts at (I, J) and low parts at
+// (J, I) of the tile of A; the diagonal block is inverted and stored the same way, its low part
 // apart.
 template <typename L>
 __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::uint32_t table,
-                                    float beta, int warp, int lane) {
+                                    int warp, int lane) {
   const int r = lane / 4;
   const int c = lane % 4;
-  const int row = lane % 16;
-  std::uint32_t a[4 * L::kHalves][4];
+  std::uint32_t a[4 * L::kHalves][4];  // rows of block I
+  float beta_of_row[2];
+  const auto load_block = [&](int I) {
 #pragma unroll
-  for (int s = 0; s < 4 * L::kHalves; ++s) {
-    ptx::ldmatrix(a[s], set + L::kKeys + s / 4 * L::kTile +
-                            tile_offset(16 * warp + row, 2 * (s % 4) + lane / 16));
-  }
-  const float beta_of_row[2] = {__shfl_sync(0xffffffffU, beta, r),
-                                __shfl_sync(0xffffffffU, beta, r + 8)};
-  const auto product = [&](int J, float(&lo)[2][4]) {
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-#pragma unroll
-      for (int x = 0; x < 4; ++x)
-        lo[t][x] = 0.0F;
+    for (int s = 0; s < 4 * L::kHalves; ++s) {
+      ptx::ldmatrix(a[s], set + L::kKeys + s / 4 * L::kTile +
+                              tile_offset(16 * I + lane % 16, 2 * (s % 4) + lane / 16));
     }
+    beta_of_row[0] = ptx::load_shared_f(table + L::kBeta + (16 * I + r) * 4);
+    beta_of_row[1] = ptx::load_shared_f(table + L::kBeta + (16 * I + r) * 4 + 32);
+  };
+  load_block(warp);
+  // Rows and pieces of b in such an order that the registers of an operand are neighbours.
+  const auto product = [&](int J, float(&lo)[2][4]) {
 #pragma unroll
     for (int s = 0; s < 4 * L::kHalves; ++s) {
       std::uint32_t b[4];
-      ptx::ldmatrix(b, set + L::kColumns + s / 4 * L::kTile +
-                           tile_offset(16 * J + row, 2 * (s % 4) + lane / 16));
-      ptx::mma_bf16(lo[0], a[s], b[0], b[2]);
-      ptx::mma_bf16(lo[1], a[s], b[1], b[3]);
+      ptx::ldmatrix(b,
+                    set + L::kColumns + s / 4 * L::kTile +
+                        tile_offset(16 * J + lane % 8 + lane / 16 * 8, 2 * (s % 4) + lane / 8 % 2));
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        if (s == 0) {
+          ptx::mma_bf16_set(lo[t], a[s], b[2 * t], b[2 * t + 1]);
+        } else {
+          ptx::mma_bf16(lo[t], a[s], b[2 * t], b[2 * t + 1]);
+        }
+      }
     }
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
@@ -262,8 +268,7 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
                              __bfloat16_as_ushort(low));
     }
   }
-#pragma unroll 1
-  for (int J = warp - 1; J >= 0; --J) {
+  const auto change_frame = [&](int J) {  // of the rows, to that of block J
     const std::uint32_t chain = table + L::kChain + (J + 1) * L::kD * 2 + 4 * c;
 #pragma unroll
     for (int s = 0; s < 4 * L::kHalves; ++s) {
@@ -274,6 +279,19 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
       a[s][2] = times_pair(a[s][2], far);
       a[s][3] = times_pair(a[s][3], far);
     }
+  };
+  int I = warp;
+  int J = warp - 1;
+  for (;;) {
+    if (J < (I == warp && warp > 1 ? 1 : 0)) {
+      if (I != warp || warp > 1) break;
+      I = 3 - warp;
+      load_block(I);
+#pragma unroll 1
+      for (J = I - 1; J > 0; --J)
+        change_frame(J);
+    }
+    change_frame(J);
     float lo[2][4];
     product(J, lo);
 #pragma unroll
@@ -283,12 +301,12 @@ __device__ inline void local_blocks(std::uint32_t smem, std::uint32_t set, std::
         std::uint32_t high;
         std::uint32_t low;
         split_pair(lo[t][2 * half], lo[t][2 * half + 1], &high, &low);
-        ptx::store_shared_pair(matrix + tile_offset(16 * warp + r + 8 * half, 2 * J + t) + 4 * c,
+        ptx::store_shared_pair(matrix + tile_offset(16 * I + r + 8 * half, 2 * J + t) + 4 * c,
                                high);
-        ptx::store_shared_pair(matrix + tile_offset(16 * J + r + 8 * half, 2 * warp + t) + 4 * c,
-                               low);
+        ptx::store_shared_pair(matrix + tile_offset(16 * J + r + 8 * half, 2 * I + t) + 4 * c, low);
       }
     }
+    --J;
   }
 }
 
@@ -389,24 +407,18 @@ __device__ inline void local_merge(std::uint32_t smem, std::uint32_t sync, int J
 }
 
 template <typename L, bool kStandard>
-__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int stream,
-                                       int warp, int lane, std::uint32_t num_items) {
+__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
+                                       int lane) {
   constexpr int kChannels = 2 * L::kHalves;  // of a lane
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
     lane = ptx::forgotten(lane);
     smem = ptx::forgotten(smem);
   };
-  const std::uint32_t sync = kLocalPrepSync + 5 * stream;
   std::uint32_t n = 0;
-  for (std::uint32_t turn = first_item<L>(); turn < num_items; turn += item_step<L>()) {
-    const std::uint32_t item = turn + stream;
-    if constexpr (L::kStreams > 1) {
-      ptx::named_sync(kLocalPrepsMeet, L::kStreams * 128);
-      if (item >= num_items) continue;
-    }
-    const LocalItem at = local_item(args, item);
-    if (at.chunk.length == 0) continue;
+  for (;;) {
+    const LocalItem at = drawn_item<L>(smem, n);
+    if (at.item == kNoItem) break;
     forget();
     const int index = static_cast<int>(n & 1U);
     const std::uint32_t set = smem + L::kSets + index * L::kSetBytes;
@@ -427,19 +439,19 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     bool wide = false;
 #pragma unroll 1
     for (int p = 0; p < L::kHalves; ++p)
-      wide |= local_factors<L, kStandard>(gate, smem, set, table, sync,
+      wide |= local_factors<L, kStandard>(gate, smem, set, table, kLocalPrepSync,
                                           ptx::forgotten(at.chunk.length), warp, lane, p);
     if constexpr (kStandard) {  // by the warp's byte of the item's word
       wide = __any_sync(0xffffffffU, wide);
-      if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
+      if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + at.item)[warp] = wide ? 1 : 0;
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kInverseFree), (n & 1U) ^ 1U);
-    ptx::named_sync(sync, 128);  // factors and chains before the products
+    ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
     forget();
-    local_blocks<L>(smem, set, table, beta, warp, lane);
-    ptx::named_sync(sync, 128);  // Lo and the diagonal blocks of A before the merges
+    local_blocks<L>(smem, set, table, warp, lane);
+    ptx::named_sync(kLocalPrepSync, 128);  // Lo and the diagonal blocks of A before the merges
     forget();
-    local_merge<L>(smem, sync, warp, lane);
+    local_merge<L>(smem, kLocalPrepSync, warp, lane);
     ptx::fence_async_shared();
     __syncwarp();  // every lane's stores and fence before the arrival
     ptx::warp_arrive(local_barrier<L>(smem, L::kSetReady + index), lane);

@@ -5,32 +5,34 @@
 #include <string>
 
 #include "cuda/hopper/local.cuh"
+#include "cuda/hopper/narrow.cuh"
 #include "cuda/hopper/scan.h"
 #include "cuda/launch/check.cuh"
 
 namespace kda::cuda::hopper {
 
-template <typename L, bool kStandard>
-void run_local_of(const ChunkArgs& args, void* stream) {
+template <bool kStandard>
+void run_local(const ChunkArgs& args, void* stream) {
   const std::int64_t items = args.map.num_chunks * args.shape.HV;
   if (items > 2147483647) {
     throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
                                              " chunks of heads, expected at most 2147483647");
   }
   const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  auto* kernel = args.dq_part != nullptr ? local_kernel<L, true, kStandard>
-                                         : local_kernel<L, false, kStandard>;
-  launch("hopper local", kernel, std::min((items + L::kStreams - 1) / L::kStreams, sms),
-         L::kThreads, L::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
-}
-
-template <bool kStandard>
-void run_local(const ChunkArgs& args, void* stream) {
+  const bool grouped = args.dq_part != nullptr;
   if (args.shape.K == 64) {
-    run_local_of<LocalLayout<1>, kStandard>(args, stream);
-  } else {
-    run_local_of<LocalLayout<2>, kStandard>(args, stream);
+    using L = narrow::NarrowLayout;
+    auto* kernel = grouped ? narrow::local_kernel<L, true, kStandard>
+                           : narrow::local_kernel<L, false, kStandard>;
+    launch("hopper local", kernel, std::min((items + L::kStreams - 1) / L::kStreams, sms),
+           L::kThreads, L::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
+    return;
   }
+  using L = LocalLayout;
+  auto* kernel = grouped ? local_kernel<L, true, kStandard> : local_kernel<L, false, kStandard>;
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, sms / args.shape.HV);
+  launch_beside("hopper local", kernel, std::min(items, sms), L::kThreads, L::kSmemBytes, stream,
+                args, static_cast<std::uint32_t>(items), static_cast<std::uint32_t>(rows_at_once));
 }
 
 }  // namespace kda::cuda::hopper

@@ -94,16 +94,24 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
   const LaneTiles tiles = lane_tiles<C>(slot, lane);
   float sum[kChannels] = {};
   float up[kChannels];
+  // The gate of a row is asked for before the row before it is stored: the compiler keeps the order
+  // of shared accesses, and would wait for each row. The others come while the gate is computed.
+  constexpr bool kAhead = C::kTuned;
+  std::uint32_t gates[2][kChannels / 2];
+  if constexpr (kAhead) ptx::load_shared_words(tiles.columns(0), gates[0]);
 #pragma unroll 4
   for (int i = 0; i < kChunk; ++i) {
     std::uint32_t k[kChannels / 2];
     std::uint32_t q[kChannels / 2] = {};
-    std::uint32_t g[kChannels / 2];
-    ptx::load_shared_words(tiles.columns(i), g);
+    std::uint32_t(&g)[kChannels / 2] = gates[kAhead ? i % 2 : 0];
+    if constexpr (!kAhead) ptx::load_shared_words(tiles.columns(i), g);
     ptx::load_shared_words(tiles.keys(i), k);
     if constexpr (kQueries) ptx::load_shared_words(tiles.queries(i), q);
     float2 rstd = make_float2(1.0F, 1.0F);  // k, q
     if constexpr (kNorm) rstd = ptx::load_shared_f2(scratch + C::kNorms + i * 8);
+    if constexpr (kAhead) {
+      if (i + 1 < kChunk) ptx::load_shared_words(tiles.columns(i + 1), gates[(i + 1) % 2]);
+    }
     const float bound = i < rows ? gate.bound : 0.0F;
 #pragma unroll
     for (int p = 0; p < kChannels / 2; ++p) {
@@ -152,24 +160,33 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
                                      float beta, int lane) {
   float n[2][4] = {};
   float lo[2][4] = {};
-  const int row = lane % 16;
+  // kTuned: columns in such an order that the registers of an operand are neighbours; two
+  // pieces on by an exclusive or, as tiles are aligned.
+  constexpr bool kTuned = C::kTuned;
+  const std::uint32_t rows_at = slot + C::kRows + tile_offset(lane % 16, lane / 16);
+  const std::uint32_t columns_at =
+      slot + C::kColumns + tile_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
   for (int half = 0; half < C::kHalves; ++half) {
 #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      const std::uint32_t at = tile_offset(row, 2 * s + lane / 16);
+      const std::uint32_t on = 32 * static_cast<std::uint32_t>(s);
+      const std::uint32_t at = tile_offset(lane % 16, 2 * s + lane / 16);
+      const std::uint32_t row_at =
+          (kTuned ? rows_at ^ on : slot + C::kRows + at) + half * C::kRowsHalf;
       std::uint32_t k[4];
       std::uint32_t q[4];
       std::uint32_t b[4];
-      ptx::ldmatrix(k, slot + C::kRows + half * C::kRowsHalf + at);
-      if constexpr (kQueries) {
-        ptx::ldmatrix(q, slot + C::kRows + half * C::kRowsHalf + kChunk * kRowBytes + at);
-      }
-      ptx::ldmatrix(b, slot + C::kColumns + half * C::kColumnsHalf + at);
+      ptx::ldmatrix(k, row_at);
+      if constexpr (kQueries) ptx::ldmatrix(q, row_at + kChunk * kRowBytes);
+      ptx::ldmatrix(b,
+                    (kTuned ? columns_at ^ on : slot + C::kColumns + at) + half * C::kColumnsHalf);
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
-        ptx::mma_bf16(lo[t], k, b[t], b[2 + t]);
-        if constexpr (kQueries) ptx::mma_bf16(n[t], q, b[t], b[2 + t]);
+        const std::uint32_t b0 = kTuned ? b[2 * t] : b[t];
+        const std::uint32_t b1 = kTuned ? b[2 * t + 1] : b[2 + t];
+        ptx::mma_bf16(lo[t], k, b0, b1);
+        if constexpr (kQueries) ptx::mma_bf16(n[t], q, b0, b1);
       }
     }
   }

@@ -36,6 +36,23 @@ __device__ inline void pack_state(const float (&state)[kK / 2], std::uint32_t (&
   }
 }
 
+// A warp's [16 tokens, 16 values] of a chunk as rows, from rounded fragments of the transposed
+// product, by way of the warp's columns of the chunk's values, which it alone reads and has read:
+// 16 bytes to a lane. Without bank conflicts, as 8 lanes have 4 rows that are not neighbours.
+struct RowOfLane {
+  int row = 0;
+  int piece = 0;  // 8 values each
+
+  __device__ explicit RowOfLane(int lane)
+      : row(lane % 8 / 2 * 2 + lane / 8 % 2 + lane / 16 * 8), piece(lane % 2) {}
+};
+__device__ inline uint4 rows_of(std::uint32_t fragments_at, std::uint32_t rows_at,
+                                const std::uint32_t (&frag)[4]) {
+  ptx::stmatrix_trans(fragments_at, frag);
+  __syncwarp();
+  return ptx::load_shared(rows_at);
+}
+
 // Output of one chunk, kept until the products of the next one are under way.
 struct PendingOutput {
   std::uint32_t frag[4];
@@ -149,13 +166,15 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   constexpr int kHalves = C::kHalves;
   const int r = lane / 4;
   const int c2 = lane % 4 * 2;
+  const RowOfLane mine(lane);
   const std::int64_t o_stride = args.o.s1;
   const float scale = args.in.scale;
   const auto [v_at, decay_at, beta_at, rows_at, columns_at, a_at, n_at] =
       operands_of<C>(smem, group, warp, lane);
+  const std::uint32_t o_at =
+      smem + C::kValues + group * C::kValuesHalf + tile_offset(mine.row, 2 * warp + mine.piece);
   RingPosition<C::kSlots> at;
   std::uint32_t snapshots = 0;
-  PendingOutput pending;
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
   for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
@@ -167,7 +186,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
       pack_state<64>(state[half], frag[half]);
     const int shown = w.quiet ? 0 : kChunk;  // rows of an output
     std::uint16_t* o = static_cast<std::uint16_t*>(args.o.data) + w.span.row * args.o.s0 +
-                       (w.span.begin + r) * o_stride + w.hv * args.o.s2 + v_warp + c2;
+                       (w.span.begin + mine.row) * o_stride + w.hv * args.o.s2 + v_warp +
+                       8 * mine.piece;
     // (y | out) of the first chunk. A loop pass ends with those of the next one, so that scaling
     // and rounding the state can hide behind products; after the last chunk they are not used.
     float y[8];
@@ -241,14 +261,15 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
         if (half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay);
       }
       load_beta(beta_at + at.slot * C::kSmallBytes, beta);
-      ptx::warp_arrive(done, lane);
+      std::uint32_t o_frag[4];
 #pragma unroll
       for (int p = 0; p < 4; ++p)
-        pending.frag[p] = pack_bf16(fmaf(scale, inner[2 * p], o_rows[2 * p]),
-                                    fmaf(scale, inner[2 * p + 1], o_rows[2 * p + 1]));
-      pending.to = o;
-      pending.rows = (left < shown ? left : shown) - r;
-      store_output(pending, o_stride);
+        o_frag[p] = pack_bf16(fmaf(scale, inner[2 * p], o_rows[2 * p]),
+                              fmaf(scale, inner[2 * p + 1], o_rows[2 * p + 1]));
+      const uint4 o_row = rows_of(v_at + slot_bytes, o_at + slot_bytes, o_frag);
+      __syncwarp();  // the slot is read before the arrival
+      ptx::warp_arrive(done, lane);
+      ptx::store_global_if(o, o_row, mine.row < (left < shown ? left : shown));
       o += kChunk * o_stride;
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(y);

@@ -18,6 +18,16 @@ __device__ inline void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4], std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// c = a b.
+__device__ inline void mma_bf16_set(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                    std::uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%10,%10,%10};"
+      : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0F));
+}
+
 // K = 8: a0 (r; 2c, 2c+1), a1 (r+8; ..), b (2c, 2c+1; r).
 __device__ inline void mma_bf16_k8(float (&c)[4], std::uint32_t a0, std::uint32_t a1,
                                    std::uint32_t b) {

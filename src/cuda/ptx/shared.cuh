@@ -32,6 +32,15 @@ __device__ inline std::uint32_t load_shared_pair(std::uint32_t address) {
   return x;
 }
 
+// To global memory, or nowhere.
+__device__ inline void store_global_if(void* to, uint4 x, bool wanted) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.v4.u32 [%0], {%1,%2,%3,%4};\n}" ::"l"(
+          to),
+      "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"(wanted ? 1 : 0)
+      : "memory");
+}
+
 // The same number, but the compiler does not know it: what is computed from it is computed again
 // instead of being kept in registers (or spilled) from an earlier use.
 template <typename T>
