@@ -39,6 +39,7 @@ void register_backend();
 /// Which kernels `chunk_forward` would run for this call on the current device, and what speaks
 /// against the others, in one line. Throws what `chunk_forward` would for a faulty call.
 std::string chunk_forward_path(const ChunkForwardParams& params);
+/// The same for `chunk_backward`.
 std::string chunk_backward_path(const ChunkBackwardParams& params);
 
 /// Switches the kernels made for Hopper on (as from the start) or off for the whole process, to
@@ -58,6 +59,7 @@ void set_hopper_segments(bool enabled);
 /// with half of its value columns. The same bits either way. Off from the start: faster, but not
 /// through all tests yet (docs/ops/chunk-hopper.md).
 void set_hopper_clusters(bool enabled);
+/// What was set last.
 bool hopper_clusters();
 
 /// Whether those kernels take calls with a standard gate (raw, without a lower bound), on from the

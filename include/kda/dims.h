@@ -11,6 +11,7 @@ inline constexpr int kStateBlockTokens = 64;
 /// Largest K and V.
 inline constexpr std::int64_t kMaxHeadDim = 256;
 
+/// The seven extents; the letters of every shape comment.
 struct Dims {
   std::int64_t B = 0;   ///< batch rows; 1 when packed
   std::int64_t T = 0;   ///< tokens per row (packed: tokens of all sequences together)

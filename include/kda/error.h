@@ -25,7 +25,9 @@ const char* name_of(ErrorCode code);
 /// expected, what was given and, where it helps, what is supported.
 class Error : public std::runtime_error {
  public:
+  /// `message` names the argument, what was expected and what was given.
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// Why, for programs.
   ErrorCode code() const noexcept { return code_; }
 
  private:

@@ -10,22 +10,24 @@
 
 namespace kda {
 
+/// Largest number of dimensions.
 inline constexpr int kMaxRank = 5;
 
 /// Rank-0 views mean "absent": every optional tensor of a Params struct defaults to that.
 /// Shapes and strides are in elements. A stride may be 0 (broadcast) for inputs only.
 template <bool kReadOnly>
 struct BasicTensorView {
+  /// What `data` is.
   using Pointer = std::conditional_t<kReadOnly, const void*, void*>;
 
-  Pointer data = nullptr;
-  DType dtype = DType::kF32;
-  MemorySpace space = MemorySpace::kHost;
-  int rank = 0;
-  std::array<std::int64_t, kMaxRank> shape{};
-  std::array<std::int64_t, kMaxRank> stride{};
+  Pointer data = nullptr;                       ///< first element, in `space`
+  DType dtype = DType::kF32;                    ///< element type
+  MemorySpace space = MemorySpace::kHost;       ///< where the memory is
+  int rank = 0;                                 ///< dimensions; 0: absent
+  std::array<std::int64_t, kMaxRank> shape{};   ///< extents of the first `rank` dimensions
+  std::array<std::int64_t, kMaxRank> stride{};  ///< steps in elements
 
-  BasicTensorView() = default;
+  BasicTensorView() = default;  ///< absent
 
   /// A mutable view converts to a read-only one.
   template <bool kOther, typename = std::enable_if_t<kReadOnly && !kOther>>
@@ -37,8 +39,10 @@ struct BasicTensorView {
         shape(other.shape),
         stride(other.stride) {}
 
+  /// Whether the tensor was given.
   bool defined() const { return rank > 0; }
 
+  /// Number of elements; 0 when absent.
   std::int64_t numel() const {
     if (rank == 0) return 0;
     std::int64_t n = 1;
@@ -47,6 +51,7 @@ struct BasicTensorView {
     return n;
   }
 
+  /// Row-major without gaps.
   bool is_contiguous() const {
     std::int64_t expected = 1;
     for (int i = rank - 1; i >= 0; --i) {
@@ -71,7 +76,9 @@ struct BasicTensorView {
   }
 };
 
+/// Written by a call.
 using TensorView = BasicTensorView<false>;
+/// Read by a call.
 using ConstTensorView = BasicTensorView<true>;
 
 /// Compile-time element type to DType; 16-bit floats have no standard C++20 type and go through
@@ -88,6 +95,7 @@ constexpr DType dtype_of() {
   return DType::kI32;
 }
 
+/// \cond
 namespace detail {
 template <bool kReadOnly>
 BasicTensorView<kReadOnly> contiguous_view(typename BasicTensorView<kReadOnly>::Pointer data,
@@ -107,6 +115,7 @@ BasicTensorView<kReadOnly> contiguous_view(typename BasicTensorView<kReadOnly>::
   return view;
 }
 }  // namespace detail
+/// \endcond
 
 /// Row-major view of host memory: `view_of(q.data(), {B, T, H, K})`.
 template <typename T>
@@ -118,6 +127,7 @@ auto view_of(T* data, std::initializer_list<std::int64_t> shape) {
 inline TensorView view_of(void* data, DType dtype, std::initializer_list<std::int64_t> shape) {
   return detail::contiguous_view<false>(data, dtype, shape);
 }
+/// The same for memory that is only read.
 inline ConstTensorView view_of(const void* data, DType dtype,
                                std::initializer_list<std::int64_t> shape) {
   return detail::contiguous_view<true>(data, dtype, shape);

@@ -52,11 +52,13 @@ constexpr const char* name_of(MemorySpace space) {
   return space == MemorySpace::kHost ? "host" : "cuda";
 }
 
+/// A number of the computation.
 constexpr bool is_floating(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kBF16 ||
          dtype == DType::kF16;
 }
 
+/// What offsets and slots may be.
 constexpr bool is_index(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
 
 }  // namespace kda

@@ -1,9 +1,9 @@
 /// Version of the library.
 #pragma once
 
-#define KDA_VERSION_MAJOR 0
-#define KDA_VERSION_MINOR 1
-#define KDA_VERSION_PATCH 0
+#define KDA_VERSION_MAJOR 0  ///< other interfaces
+#define KDA_VERSION_MINOR 1  ///< new features; before 1.0 also other interfaces
+#define KDA_VERSION_PATCH 0  ///< corrections
 
 namespace kda {
 

@@ -11,8 +11,8 @@ inline constexpr std::size_t kWorkspaceAlignment = 256;
 /// Scratch memory in the backend's memory space. `data == nullptr` lets host backends allocate for
 /// the length of the call; the CUDA backend never allocates and refuses it when it needs any.
 struct Workspace {
-  void* data = nullptr;
-  std::size_t bytes = 0;
+  void* data = nullptr;   ///< aligned to kWorkspaceAlignment
+  std::size_t bytes = 0;  ///< extent of `data`
 };
 
 }  // namespace kda

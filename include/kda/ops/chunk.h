@@ -37,7 +37,7 @@ struct OperatorInputs {
 
   ConstTensorView g_ln;   ///< [B,T,HV,K] natural-log decay <= 0: exactly one of g_ln and g_raw
   ConstTensorView g_raw;  ///< [B,T,HV,K] gate pre-activation, activated by `gate`
-  GateParams gate;
+  GateParams gate;        ///< parameters of g_raw's activation
 
   ConstTensorView beta;        ///< [B,T,HV] step size: exactly one of beta and beta_logit
   ConstTensorView beta_logit;  ///< [B,T,HV]: beta = beta_max * sigmoid(beta_logit)
@@ -52,8 +52,9 @@ struct OperatorInputs {
   ConstTensorView cu_seqlens;  ///< [N+1] i32|i64, 0 = cu[0] <= ... <= cu[N] = T; B must be 1
 };
 
+/// One forward call.
 struct ChunkForwardParams {
-  OperatorInputs in;
+  OperatorInputs in;          ///< q, k, v, gate, beta, initial state
   int chunk = 64;             ///< 16, 32, 64 or 128
   TensorView o;               ///< out, [B,T,HV,V], dtype of q
   TensorView final_state_kv;  ///< out, [N,HV,K,V] f32|f64 as initial_state_kv; absent = not wanted
@@ -71,9 +72,10 @@ struct ChunkForwardParams {
   Workspace kept;
 };
 
+/// One backward call: gradients of what the forward call read.
 struct ChunkBackwardParams {
-  OperatorInputs in;
-  int chunk = 64;
+  OperatorInputs in;     ///< as given to the forward call
+  int chunk = 64;        ///< 16, 32, 64 or 128
   ConstTensorView h_kv;  ///< from chunk_forward, or absent: states are recomputed
   Workspace kept;        ///< from chunk_forward on the same inputs (only read), or null: recomputed
 
@@ -94,11 +96,13 @@ struct ChunkBackwardParams {
 
 /// Shape, dtype, value and backend errors throw kda::Error before anything is written.
 void chunk_forward(const ChunkForwardParams& params, const Context& context = {});
+/// Errors as of `chunk_forward`.
 void chunk_backward(const ChunkBackwardParams& params, const Context& context = {});
 
 /// Scratch bytes that the calls want from `Context::workspace`.
 std::size_t chunk_forward_workspace_bytes(const ChunkForwardParams& params,
                                           const Context& context = {});
+/// The same for `chunk_backward`.
 std::size_t chunk_backward_workspace_bytes(const ChunkBackwardParams& params,
                                            const Context& context = {});
 
@@ -112,6 +116,7 @@ std::size_t chunk_kept_bytes_per_block(const Dims& dims, DType io, MemorySpace s
 
 /// What kAuto would choose and why (backend.h).
 BackendChoice explain_chunk_forward(const ChunkForwardParams& params);
+/// The same for `chunk_backward`.
 BackendChoice explain_chunk_backward(const ChunkBackwardParams& params);
 
 }  // namespace kda

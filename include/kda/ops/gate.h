@@ -23,15 +23,17 @@ struct GateParams {
   std::optional<double> lower_bound_ln;  ///< < 0; its presence selects the safe gate
 };
 
+/// One forward call.
 struct GateForwardParams {
   ConstTensorView g_raw;  ///< [B,T,HV,K] f64|f32|bf16|f16, any strides
-  GateParams gate;
-  TensorView g_ln;  ///< out, [B,T,HV,K] f32 (f64 when g_raw is f64), written
+  GateParams gate;        ///< which gate, and its parameters
+  TensorView g_ln;        ///< out, [B,T,HV,K] f32 (f64 when g_raw is f64), written
 };
 
+/// One backward call.
 struct GateBackwardParams {
   ConstTensorView g_raw;  ///< [B,T,HV,K]
-  GateParams gate;
+  GateParams gate;        ///< as in the forward call
   ConstTensorView dg_ln;  ///< [B,T,HV,K] f32|f64: gradient of g_ln
   TensorView dg_raw;      ///< out, [B,T,HV,K] in any floating dtype, written; may be absent
   TensorView da_log;      ///< out, [HV] f32|f64, written; absent when a_log is or not wanted
@@ -40,9 +42,9 @@ struct GateBackwardParams {
 
 /// Gate (or ready-made decay) followed by the prefix sum inside each chunk.
 struct GateCumsumForwardParams {
-  ConstTensorView g_ln;   ///< [B,T,HV,K]: exactly one of g_ln and g_raw
-  ConstTensorView g_raw;  ///< [B,T,HV,K], activated by `gate`
-  GateParams gate;
+  ConstTensorView g_ln;        ///< [B,T,HV,K]: exactly one of g_ln and g_raw
+  ConstTensorView g_raw;       ///< [B,T,HV,K], activated by `gate`
+  GateParams gate;             ///< for g_raw
   ConstTensorView cu_seqlens;  ///< [N+1] i32|i64, packed (B = 1), absent = dense
   int chunk = 64;              ///< the sum restarts at every chunk of every sequence
   TensorView gcum_log2;        ///< out, [B,T,HV,K] f32 (f64): inclusive sum times log2(e)
@@ -50,7 +52,9 @@ struct GateCumsumForwardParams {
 
 /// Throws kInvalidArgument or kUnsupported; thread safe; asynchronous on the CUDA backend.
 void gate_forward(const GateForwardParams& params, const Context& context = {});
+/// Errors, threads and streams as of `gate_forward`.
 void gate_backward(const GateBackwardParams& params, const Context& context = {});
+/// Errors, threads and streams as of `gate_forward`.
 void gate_cumsum_forward(const GateCumsumForwardParams& params, const Context& context = {});
 
 /// Scratch bytes that the call wants from `Context::workspace`.

@@ -35,23 +35,26 @@ struct OutputNorm {
   double eps = 1e-5;       ///< >= 0
 };
 
+/// One call: some tokens for every sequence, states in and out.
 struct RecurrentForwardParams {
   OperatorInputs in;  ///< `in.initial_state_kv` must be absent when a pool is given
   /// [B,T,HV,V] step size per value channel, in place of in.beta and in.beta_logit; absent
   /// otherwise.
   ConstTensorView beta_v;
-  StatePool pool;
-  OutputNorm out_norm;
-  TensorView o;  ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
+  StatePool pool;       ///< states kept in slots, in place of initial and final ones
+  OutputNorm out_norm;  ///< applied to o last
+  TensorView o;         ///< out, [B,T,HV,V], dtype of q; rows of skipped slots are computed too
   TensorView final_state_kv;  ///< out, [N,HV,K,V]; absent = not wanted; not with a pool
 };
 
 /// Shape, dtype, value and backend errors throw kda::Error before anything is written.
 void recurrent_forward(const RecurrentForwardParams& params, const Context& context = {});
 
+/// Scratch bytes that the call wants from `Context::workspace`.
 std::size_t recurrent_forward_workspace_bytes(const RecurrentForwardParams& params,
                                               const Context& context = {});
 
+/// What kAuto would choose and why (backend.h).
 BackendChoice explain_recurrent_forward(const RecurrentForwardParams& params);
 
 }  // namespace kda
