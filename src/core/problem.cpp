@@ -1,5 +1,6 @@
 #include "core/problem.h"
 
+#include <charconv>
 #include <cmath>
 #include <string>
 
@@ -9,6 +10,13 @@ namespace kda::core {
 namespace {
 
 constexpr std::int64_t kBlock = kStateBlockTokens;
+
+// The shortest text that reads back to the same number: std::to_string shows 1e-9 as 0.000000.
+std::string number_text(double value) {
+  char buffer[32];
+  const auto [end, status] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  return status == std::errc{} ? std::string(buffer, end) : std::string("?");
+}
 
 DType accum_of(DType io) { return io == DType::kF64 ? DType::kF64 : DType::kF32; }
 
@@ -43,7 +51,7 @@ void check_gate_params(const GateParams& gate, const Problem& p, const char* ref
   if (gate.lower_bound_ln.has_value()) {
     const double bound = *gate.lower_bound_ln;
     if (!std::isfinite(bound) || bound >= 0.0) {
-      fail_argument("lower_bound_ln: expected a finite value < 0, given " + std::to_string(bound));
+      fail_argument("lower_bound_ln: expected a finite value < 0, given " + number_text(bound));
     }
   }
 }
@@ -203,7 +211,7 @@ Problem check_inputs(const OperatorInputs& in, bool beta_per_value) {
 
   p.scale = in.scale.value_or(1.0 / std::sqrt(static_cast<double>(d.K)));
   if (!std::isfinite(p.scale)) {
-    fail_argument("scale: expected a finite value, given " + std::to_string(p.scale));
+    fail_argument("scale: expected a finite value, given " + number_text(p.scale));
   }
   check_state("initial_state_kv", in.initial_state_kv, p);
   return p;
@@ -229,7 +237,7 @@ void check_output_norm(const OutputNorm& norm, const Problem& p) {
   check_space("out_norm.weight", norm.weight, p.space, "q");
   check_contiguous("out_norm.weight", norm.weight);
   if (!std::isfinite(norm.eps) || norm.eps < 0.0) {
-    fail_argument("out_norm.eps: expected a finite value >= 0, given " + std::to_string(norm.eps));
+    fail_argument("out_norm.eps: expected a finite value >= 0, given " + number_text(norm.eps));
   }
   if (!norm.gate.defined()) return;
   check_shape("out_norm.gate", norm.gate, {{"B", d.B}, {"T", d.T}, {"HV", d.HV}, {"V", d.V}});
@@ -496,7 +504,7 @@ Problem l2norm_problem(const ConstTensorView& x, double eps) {
   p.accum = accum_of(p.io);
   p.space = x.space;
   if (!(eps > 0.0) || !std::isfinite(eps)) {
-    fail_argument("eps: expected a finite value > 0, given " + std::to_string(eps));
+    fail_argument("eps: expected a finite value > 0, given " + number_text(eps));
   }
   return p;
 }

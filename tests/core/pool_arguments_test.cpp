@@ -103,6 +103,8 @@ TEST_F(PoolArguments, OutputNorm_IsChecked) {
   EXPECT_NO_THROW(core::check_recurrent_forward(p));
   p.out_norm.eps = -1.0;
   refuse(p, {"out_norm.eps:", ">= 0", "-1"});
+  p.out_norm.eps = -1e-9;
+  refuse(p, {"out_norm.eps:", "given -1e-09"});
   p.out_norm.eps = std::nan("");
   refuse(p, {"out_norm.eps:", "nan"});
   p.out_norm.eps = 0.0;
