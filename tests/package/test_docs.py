@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,3 +52,47 @@ def test_python_reference(tmp_path: Path) -> None:
     page = (tmp_path / "kda.html").read_text()
     for name in kda.__all__:
         assert f'id="{name}"' in page, name
+
+
+def words_of_the_program() -> dict[str, tuple[set[str], set[str]]]:
+    """Of every verb ("/data/build"): the verbs below it and its options."""
+    script = subprocess.run(
+        [os.environ["KDA_PROGRAM"], "completion", "bash"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    rows = re.findall(
+        r"^    '([^']*)'\) verbs='([^']*)' options='([^']*)' ;;", script, re.MULTILINE
+    )
+    return {path: (set(verbs.split()), set(options.split())) for path, verbs, options in rows}
+
+
+def commands_of(document: Path) -> list[list[str]]:
+    """The lines of a document that begin with the program, and what stands between backquotes."""
+    text = document.read_text().replace("\\\n", " ")
+    program = r"(?:\$kda|kda|build/release/bin/kda) ([a-z-][^`\n|>;]*)"
+    found = re.findall(rf"^(?:# *|\$ )?{program}|`{program}`", text, re.MULTILINE)
+    return [shlex.split(here or quoted, comments=True) for here, quoted in found]
+
+
+def test_commands_of_the_documents_are_those_of_the_program() -> None:
+    known = words_of_the_program()
+    checked = 0
+    for document in (
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("configs/**/*"),
+    ):
+        if document.suffix not in (".md", ".toml"):
+            continue
+        for words in commands_of(document):
+            if words[0].endswith(":"):
+                continue  # an error that is quoted
+            path = ""
+            while words and words[0] in known[path][0]:
+                path += f"/{words.pop(0)}"
+            where = (document.name, path, words)
+            assert path or words[0].startswith("--"), where
+            given = {word.split("=")[0].rstrip(",") for word in words if re.match("--[a-z]", word)}
+            assert given <= known[path][1] | {"--help", "--version"}, where
+            checked += 1
+    assert checked > 100
