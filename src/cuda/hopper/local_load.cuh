@@ -1,6 +1,6 @@
-// The loaders of the chunk-local backward: one warpgroup that draws items and sends for their operands
-// one after another; in between it makes the sums that need all warps: sum_v S D of every channel,
-// what enters each block of rows from later ones, the shares of the parameters' gradients.
+// The loaders of the chunk-local backward: one warpgroup that draws items and sends for their
+// operands one after another; in between it makes the sums that need all warps: sum_v S D of every
+// channel, what enters each block of rows from later ones, the shares of the parameters' gradients.
 #pragma once
 
 #include "cuda/hopper/local_layout.cuh"
