@@ -42,7 +42,6 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
     float2 decay[2][8];
     // What the next chunk needs before its products.
     const auto meet = [&](int which) {
-      at.wait();
       ptx::ldmatrix_trans(d_o[which], v_at + at.value_bytes());
       load_decay(decay_at + at.small_bytes(), decay[0]);
       load_decay(decay_at + at.small_bytes() + 256, decay[1]);
@@ -62,7 +61,13 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
       ptx::wgmma_commit();
     };
     at.begin();
-    if (num_blocks > 0) meet(0);
+    if (num_blocks > 0) {
+      at.wait();
+      meet(0);
+      at.plan(true);
+      at.wait_next();
+      if (x_rows > 0) wait_stage<C>(smem, group, snapshots);
+    }
     for (int block = num_blocks - 1; block >= 0; --block) {
       const std::int64_t tile = w.span.first_chunk + block;
       std::uint16_t* x_to = static_cast<std::uint16_t*>(args.x.data) + tile * args.x.s0 +
@@ -75,7 +80,8 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
 #pragma unroll
         for (int half = 0; half < kHalves; ++half)
           pack_state<64>(state[half], frag[half]);
-        store_snapshot<C>(smem, group, warp, lane, snapshots++, frag);
+        fill_stage<C>(smem, group, warp, lane, frag);
+        ++snapshots;
       }
       float du[8];
       start_chunk(du, 0);
@@ -105,7 +111,6 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
 #pragma unroll
         for (int t = 0; t < 2; ++t)
           beta[t] = ptx::load_shared_f2(beta_at + small_bytes + 32 * t);
-        at.plan(!block_ends || block > 0);
         at.go_on();
         meet((step + 1) % 2);
         ptx::wgmma_wait<1>();
@@ -134,8 +139,12 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
           ptx::wgmma_wait<kHalves - 1>();
           start_chunk(du, (step + 1) % 2);
         } else {
+          if (x_rows > 0 && block > 0) wait_stage<C>(smem, group, snapshots);
           ptx::wgmma_wait<0>();
         }
+        // The chunk after the next; before this one is freed.
+        at.plan(step + 2 < kSteps || block > 0);
+        at.wait_next();
         done.arrive(lane);
         if (!block_ends) {
           ptx::wgmma_wait<0>();

@@ -1,9 +1,9 @@
 // The update of a block that shares the prep of a head: the steps of update.cuh in another order.
 //
 // With half of the prep per block the update is the limit, one warp per scheduler in a chain of
-// products, so all else lies in their shadow: the next chunk is waited for, and decays and values
-// are loaded, while U is made; outputs leave while the state is updated for the next chunk. Pieces
-// that are run for their end or map leave out everything that outputs need.
+// products, so all else lies in their shadow: barriers are looked at a step before it has to be,
+// decays and values are loaded while U is made, outputs leave while the next chunk's state is.
+// Pieces that are run for their end or map leave out everything that outputs need.
 #pragma once
 
 #include <type_traits>
@@ -53,6 +53,7 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
                        ptx::advance_descriptor(rows_at, at.slot_bytes() + half * C::kRowsHalf));
     }
     at.plan(w.num_chunks > 1);
+    if (w.num_chunks > 0) at.wait_next();
     ptx::wgmma_wait<0>();
     int left = static_cast<int>(w.span.length);  // tokens
     for (int chunk = 0; left > 0; ++chunk, left -= kChunk) {
@@ -79,7 +80,6 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
       // the compiler would serialise the products.)
       load_decay(decay_at + small_bytes, decay[0]);
       at.go_on();
-      at.wait();
       ptx::ldmatrix_trans(v, v_at + at.value_bytes());
       ptx::wgmma_wait<0>();
 
@@ -111,8 +111,9 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
                          ptx::advance_descriptor(rows_at, at.slot_bytes() + half * C::kRowsHalf));
         if (!kAhead && half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay[0]);
       }
-      at.plan(left > 2 * kChunk);
       load_beta(beta_at + at.small_bytes(), beta);
+      at.plan(left > 2 * kChunk);
+      at.wait_next();  // before this chunk is freed: its slot may be waited for once more
       done.arrive(lane);
       if constexpr (kOut) {
 #pragma unroll

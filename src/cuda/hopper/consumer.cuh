@@ -9,8 +9,8 @@
 namespace kda::cuda::hopper {
 
 // begin() at an item's first chunk; plan() the next one, if there are more, else the same once
-// more, which is where go_on() goes; end() after an item. wait(): until factors and values are
-// there.
+// more, which is where go_on() goes; end() after an item. wait() and wait_next(): until the factors
+// and values of these are there.
 //
 // Chunks come in turn from this block's own slots and from those that the other block
 // sends to; rank 0 makes the first of a pair. All places follow from the number of the chunk.
@@ -44,53 +44,59 @@ class Consumer {
   __device__ std::uint32_t small_bytes() const { return here_.slot * C::kSmallBytes; }
   __device__ std::uint32_t value_bytes() const { return here_.value * C::kValueBytes; }
 
-  __device__ void wait() const {
-    ptx::mbarrier_wait_both(here_.ready, here_.parity, here_.values, here_.value_parity);
-  }
+  __device__ void wait() const { wait(here_); }
+  __device__ void wait_next() const { wait(next_); }
 
   struct Done {
     std::uint32_t values;
     std::uint32_t free;     // of the maker's slot
     std::uint32_t foreign;  // of ours that it went through; 0: none
     __device__ void arrive(int lane) const {
-      const bool on = ptx::kWarpArrivals > 1 || lane == 0;
-      ptx::mbarrier_arrive_mapped(values, on);
-      ptx::mbarrier_arrive_mapped(free, on);
-      ptx::mbarrier_arrive_mapped(foreign, on && foreign != 0);
+      if constexpr (ptx::kWarpArrivals > 1) {
+        ptx::mbarrier_arrive_mapped(values, true);
+        ptx::mbarrier_arrive_mapped(free, true);
+        ptx::mbarrier_arrive_mapped(foreign, foreign != 0);
+      } else {  // three lanes at once
+        const std::uint32_t barrier = lane == 0 ? values : (lane == 1 ? free : foreign);
+        ptx::mbarrier_arrive_mapped(barrier, lane < (foreign != 0 ? 3 : 2));
+      }
     }
   };
-  __device__ Done done() const { return here_.done; }
+  __device__ Done done() const {
+    return {values_free_barrier<C>(smem_, static_cast<int>(here_.value)), here_.free,
+            here_.foreign};
+  }
 
  private:
   static constexpr bool is_power(int x) { return (x & (x - 1)) == 0; }
   static_assert(is_power(C::kSlots) && is_power(C::kForeign) && is_power(C::kValueSlots));
 
-  // What there is to know of a chunk, made while the one before is under way.
+  // What there is to know of a chunk, made while the one before is under way. Few words: two are
+  // kept through all products.
   struct Place {
     std::uint32_t slot = 0;
     std::uint32_t value = 0;
-    std::uint32_t ready = 0;
-    std::uint32_t parity = 0;
-    std::uint32_t values = 0;
-    std::uint32_t value_parity = 0;
-    Done done = {0, 0, 0};
+    std::uint32_t parities = 0;  // of ready, of values loaded
+    std::uint32_t free = 0;      // as in Done
+    std::uint32_t foreign = 0;
   };
   __device__ Place place() const {
     const bool mine = chunk_ % 2 == rank_;
     const int own = static_cast<int>(chunk_ / 2 % C::kSlots);
     const int foreign = static_cast<int>(C::kSlots + chunk_ / 2 % C::kForeign);
-    const int value = static_cast<int>(chunk_ % C::kValueSlots);
-    const int slot = mine ? own : foreign;
     Place p;
-    p.slot = static_cast<std::uint32_t>(slot);
-    p.value = static_cast<std::uint32_t>(value);
-    p.ready = ready_barrier<C>(smem_, slot);
-    p.parity = chunk_ / (mine ? 2 * C::kSlots : 2 * C::kForeign) & 1U;
-    p.value_parity = chunk_ / C::kValueSlots & 1U;
-    p.done = {values_free_barrier<C>(smem_, value), free_barrier<C>(mine ? smem_ : peer_, own),
-              mine ? 0U : free_barrier<C>(peer_, foreign)};
-    p.values = values_loaded_barrier<C>(smem_, value);
+    p.slot = static_cast<std::uint32_t>(mine ? own : foreign);
+    p.value = chunk_ % C::kValueSlots;
+    p.parities = (chunk_ / (mine ? 2 * C::kSlots : 2 * C::kForeign) & 1U) |
+                 (chunk_ / C::kValueSlots & 1U) << 1;
+    p.free = free_barrier<C>(mine ? smem_ : peer_, own);
+    p.foreign = mine ? 0U : free_barrier<C>(peer_, foreign);
     return p;
+  }
+  __device__ void wait(const Place& p) const {
+    ptx::mbarrier_wait_both(ready_barrier<C>(smem_, static_cast<int>(p.slot)), p.parities & 1U,
+                            values_loaded_barrier<C>(smem_, static_cast<int>(p.value)),
+                            p.parities >> 1);
   }
 
   std::uint32_t smem_;

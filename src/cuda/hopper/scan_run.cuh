@@ -37,6 +37,9 @@ struct Pair128 : Make<kKind, kStandard, 128, 1, 2, 8, 208, 120, 4, 8> {};
 // Two blocks per piece of a first pass: end and map of a segment, or halves as above.
 template <Kind kKind, bool kStandard>
 struct Maps128 : Make<kKind, kStandard, 128, 2, 1, 8, 176, 128, 4, 8> {};
+template <bool kStandard>
+struct Maps128<Kind::kReverse, kStandard>
+    : Make<Kind::kReverse, kStandard, 128, 2, 1, 8, 192, 96, 4, 8> {};
 template <Kind kKind, bool kStandard>
 struct Whole64 : Make<kKind, kStandard, 64, 1, 2, 16, 160, 120> {};
 
