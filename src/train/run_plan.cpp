@@ -8,26 +8,19 @@
 #include <utility>
 
 #include "binding/functional.h"
-#include "io/config_reader.h"
 #include "io/escape.h"
 #include "io/sha256.h"
 #include "kda/error.h"
-#include "model/cost.h"
 #include "train/named_errors.h"
 #include "train/option_effects.h"
-#include "train/process_memory.h"
-#include "train/units.h"
+#include "train/run_memory.h"
+#include "train/run_model.h"
 
 namespace kda::train {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::int64_t kDefaultWarmup = 64;
-// An estimate this many times the available memory is refused: the system would kill the run.
-constexpr std::int64_t kHopeless = 2;
-// A preset's recomputation is left out where the estimate without it takes at most this share of
-// the memory; estimates were up to 15 % low.
-constexpr double kRoomyShare = 0.75;
 constexpr double kMaxRunTokens = 0x1p53;  // whole numbers up to here are exact as doubles too
 
 [[noreturn]] void refuse_resume(const std::string& text) {
@@ -101,12 +94,6 @@ void check_task(const TrainerFile& saved, const TrainOptions& asked) {
                 "`: continue it with its own verb, or start from its weights with --init-from");
 }
 
-/// The checkpoint that a run takes its weights from.
-CheckpointFolder starting_point(const TrainOptions& o) {
-  return named(o.task == Task::kSft ? "--ckpt" : "--init-from",
-               [&] { return resolve_checkpoint(o.init_from); });
-}
-
 text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
   const auto load_given = [&] {
     return named("--tokenizer", [&] { return text::Tokenizer::load(plan.options.tokenizer); });
@@ -123,96 +110,6 @@ text::Tokenizer load_tokenizer(const RunPlan& plan, bool given) {
                   std::to_string(other.vocab_size()) + ")");
   }
   return other;
-}
-
-/// The field of a config that "a" or "a.b" names; throws with the nearest known name.
-io::Json& field_of(io::Json& config, const std::string& path) {
-  io::Json* at = &config;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const std::string key = path.substr(begin, end - begin);
-    if (!at->is_object() || !at->contains(key)) {
-      std::vector<std::string> known;
-      for (const auto& item : config.items()) {
-        known.push_back(item.key());
-        if (!item.value().is_object()) continue;
-        for (const auto& inner : item.value().items()) {
-          known.push_back(item.key() + "." + inner.key());
-        }
-      }
-      const std::string guess = io::nearest_word(path, known);
-      refuse_resume("--set: the model config has no field '" + path + "'" +
-                    (guess.empty() ? std::string() : "; did you mean " + guess + "?"));
-    }
-    at = &(*at)[key];
-    begin = end + 1;
-  }
-  return *at;
-}
-
-/// Applies "key=value" to the JSON form of a config, where the value is JSON or a bare word.
-model::KDAConfig with_changes(const model::KDAConfig& base,
-                              const std::vector<std::string>& changes) {
-  if (changes.empty()) return base;
-  io::Json json = io::parse_json(base.to_json(), "model config");
-  for (const std::string& change : changes) {
-    const std::size_t equals = change.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      refuse_resume("--set: expected key=value, got '" + change + "'");
-    }
-    io::Json& field = field_of(json, change.substr(0, equals));
-    const std::string value = change.substr(equals + 1);
-    try {
-      field = io::parse_json(value, "--set");
-    } catch (const Error&) {
-      field = value;
-    }
-  }
-  return model::KDAConfig::from_json(json.dump());
-}
-
-/// Whether a new run's model has the shape of a preset; a checkpoint to start from brings its own.
-bool takes_preset(const TrainOptions& o, const std::set<std::string>& given) {
-  return o.task == Task::kPretrain && o.model_config.empty() &&
-         (o.init_from.empty() || given.contains("preset"));
-}
-
-model::KDAConfig model_config(const RunPlan& plan, const std::set<std::string>& given) {
-  const TrainOptions& o = plan.options;
-  if (plan.resumed_from) {
-    return model::load_config((plan.resumed_from->path / "config.json").string());
-  }
-  const text::TokenizerInfo& tokenizer = plan.tokenizer->info();
-  const bool pretrains = o.task == Task::kPretrain;  // fine-tuning keeps the checkpoint's model
-  model::KDAConfig config;
-  if (takes_preset(o, given)) {
-    config = named("--preset", [&] { return model::KDAConfig::preset(o.preset); });
-    config.vocab_size = tokenizer.vocab_size;
-  } else if (pretrains && !o.model_config.empty()) {
-    if (given.contains("preset"))
-      refuse_resume("--preset and --model-config exclude each other: give one");
-    config = named("--model-config", [&] { return model::load_config(o.model_config); });
-  } else {
-    config = model::load_config((starting_point(o).path / "config.json").string());
-  }
-  if (pretrains) config = named("--set", [&] { return with_changes(config, o.set); });
-  if (pretrains && !o.attnres.empty()) {
-    for (const auto mode :
-         {model::AttnResMode::kOff, model::AttnResMode::kBlock, model::AttnResMode::kFull}) {
-      if (o.attnres == model::name_of(mode)) config.attn_res.mode = mode;
-    }
-    config.attn_res.block_size = o.attnres_block_size;
-  }
-  config.bos_id = tokenizer.bos_id;
-  config.eos_id = tokenizer.eos_id;
-  config.pad_id = tokenizer.pad_id;
-  if (config.vocab_size < tokenizer.vocab_size) {
-    refuse_resume("vocab_size: the model has " + std::to_string(config.vocab_size) +
-                  " entries, the tokenizer " + o.tokenizer + " needs " +
-                  std::to_string(tokenizer.vocab_size));
-  }
-  config.validate();
-  return config;
 }
 
 void check_init_from(const RunPlan& plan) {
@@ -321,35 +218,6 @@ RunFacts facts_of(const RunPlan& plan) {
   return facts;
 }
 
-void check_memory(const RunPlan& plan) {
-  const std::int64_t wanted = memory_of(plan).total_bytes();
-  const std::int64_t available = available_on(plan);
-  if (available <= 0 || wanted <= kHopeless * available) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "--batch, --seq-len: expected a run that fits into memory, got one of about " +
-                  short_bytes(static_cast<double>(wanted)) + " where " +
-                  short_bytes(static_cast<double>(available)) + " are available; " + kMemoryAdvice);
-}
-
-/// Recomputation that only a preset asks for is left out where memory is plenty. Nothing else about
-/// the run changes then: the gradients are the same bits, except with attention residuals, where
-/// they are added in another order. There the preset decides.
-void settle_recompute(RunPlan& plan) {
-  if (plan.model.attn_res.enabled()) {
-    plan.recompute_note = "on, the preset's default (attention residuals: never by memory)";
-    return;
-  }
-  const auto available = static_cast<double>(available_on(plan));
-  plan.options.recompute = false;
-  const auto without = static_cast<double>(memory_of(plan).total_bytes());
-  plan.options.recompute = without > kRoomyShare * available;
-  plan.recompute_note =
-      std::string(plan.options.recompute ? "on, the preset's default: about "
-                                         : "off, though the preset's default is on: about ") +
-      short_bytes(without) + " without it where " + short_bytes(available) +
-      " are available; the results are the same bits";
-}
-
 /// A folder that was made for a run, taken back when the run turns out to be impossible.
 class NewFolder {
  public:
@@ -385,29 +253,6 @@ std::int64_t world_size_of_environment() {
     refuse_resume("WORLD_SIZE: expected a number of processes, got " + std::to_string(value));
   }
   return value;
-}
-
-model::MemoryEstimate memory_of(const RunPlan& plan) {
-  const TrainOptions& o = plan.options;
-  model::TrainingShape shape;
-  shape.tokens_per_micro_batch = o.batch * o.seq_len;
-  shape.sequences_per_micro_batch = std::llround(plan.data.sequences_per_micro_batch(o));
-  shape.sizes_vary = o.task == Task::kSft;
-  shape.compute = o.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  shape.recompute_blocks = o.recompute;
-  shape.on_cuda = plan.device.device.is_cuda();
-  model::MemoryEstimate memory = model::estimate_training_memory(plan.model, shape);
-  if (shape.on_cuda) memory.device_bytes += model::kCudaContextBytes;
-  if (o.optimizer == "muon") {
-    // One momentum where AdamW has two moments; layers are matrices but for a few vectors.
-    const model::ParameterCount count = model::count_parameters(plan.model);
-    memory.optimizer_bytes -= 4 * (count.attention + count.feed_forward);
-  }
-  return memory;
-}
-
-std::int64_t available_on(const RunPlan& plan) {
-  return plan.device.device.is_cpu() ? available_bytes() : device_memory(plan.device.device).free;
 }
 
 WithoutEffect idle_options(const RunPlan& plan) {
@@ -475,7 +320,9 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter) {
   plan.resumed = std::move(saved);
   plan.tokenizer = load_tokenizer(plan, request.given_keys.contains("tokenizer"));
   check_init_from(plan);
-  plan.model = model_config(plan, request.given_keys);
+  plan.model = plan.resumed_from
+                   ? model::load_config((plan.resumed_from->path / "config.json").string())
+                   : model_of(plan.options, request.given_keys, plan.tokenizer->info());
   if (!has_preset) plan.options.preset.clear();  // a default that nobody asked: no part of the run
 
   plan.translations = find_translation_sets(plan.options);

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/cost.h"
 #include "text/packing.h"
 #include "text/tokenizer.h"
 #include "train/checkpoint.h"
@@ -70,14 +69,6 @@ RunPlan make_plan(const TrainRequest& request, Reporter& reporter);
 /// Removes what an earlier run left in the folder: checkpoints, metrics, plot, best. Other files
 /// stay.
 void clear_run(const std::filesystem::path& run);
-
-/// Bytes that training will take, by formula, and what its device has for it.
-model::MemoryEstimate memory_of(const RunPlan& plan);
-std::int64_t available_on(const RunPlan& plan);
-
-/// What to do about a run that does not fit.
-inline constexpr const char* kMemoryAdvice =
-    "use a smaller --batch with a larger --grad-accum, or --recompute";
 
 /// Options that do nothing in this run; the preset is "" where the model comes from elsewhere.
 WithoutEffect idle_options(const RunPlan& plan);

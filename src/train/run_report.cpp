@@ -11,6 +11,7 @@
 #include "kda/ops/chunk.h"
 #include "kda/version.h"
 #include "train/process_memory.h"
+#include "train/run_memory.h"
 #include "train/run_plan.h"
 
 namespace kda::train {

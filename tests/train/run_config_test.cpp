@@ -7,6 +7,7 @@
 #include "io/json.h"
 #include "train/config_file.h"
 #include "train/fixture.h"
+#include "train/run_memory.h"
 #include "train/run_plan.h"
 #include "train/trainer.h"
 
