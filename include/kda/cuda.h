@@ -56,8 +56,9 @@ void set_hopper_enabled(bool enabled);
 void set_hopper_segments(bool enabled);
 
 /// Whether those kernels may let two multiprocessors share the preparation of a head's keys, each
-/// with half of its value columns. The same bits either way. Off from the start: faster, but not
-/// through all tests yet (docs/ops/chunk-hopper.md).
+/// with half of its value columns. The same bits either way, except where sequences are cut into
+/// segments: then of other lengths. Off from the start: faster, but not through all tests yet
+/// (docs/ops/chunk-hopper.md). Workspace sizes depend on it.
 void set_hopper_clusters(bool enabled);
 /// What was set last.
 bool hopper_clusters();

@@ -32,13 +32,14 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
 void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
   Segments& segments = args->segments;
   const Dims& d = problem.dims;
-  segments.cuts = hopper::cut_sequences(problem);
-  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV) : 1;
   segments.pairs = hopper::clusters();
+  segments.cuts = hopper::cut_sequences(problem);
+  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV, segments.pairs) : 1;
   const std::int64_t others = segments.cuts * (segments.most - 1);  // ranks but one
   if (others > 0) {
     segments.ends = arena->take<float>(others * d.HV * d.K * d.V);
-    segments.maps = arena->take<float>(others * d.HV * d.K * d.V);
+    const std::int64_t words = segments.pairs ? 1 + others * d.HV : 0;  // 32 bits each
+    segments.maps = arena->take<float>(others * d.HV * d.K * d.V + words);
   }
   if (!problem.packed) return;
   const std::int64_t more = hopper::first_pass_pieces(segments.most, false) - 1;  // or fewer

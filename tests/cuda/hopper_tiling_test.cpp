@@ -32,18 +32,32 @@ TEST(HopperTiling, BlocksShareAHead_WhereThatTakesLessThanRoundsOfWholeHeads) {
 }
 
 TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
-  EXPECT_EQ(hopper::most_segments(0), 1);
-  EXPECT_EQ(hopper::most_segments(1), 9);
-  EXPECT_EQ(hopper::most_segments(8), 9);
-  EXPECT_EQ(hopper::most_segments(12), 7);
-  EXPECT_EQ(hopper::most_segments(16), 5);
-  for (std::int64_t heads : {17, 32, 64, 96, 1000})
-    EXPECT_EQ(hopper::most_segments(heads), 1) << heads;
+  struct Expected {
+    std::int64_t heads;
+    int alone, pairs;
+  };
+  for (const Expected& e : {Expected{0, 1, 1},
+                            {1, 9, 9},
+                            {8, 9, 9},
+                            {11, 7, 7},
+                            {12, 7, 6},
+                            {16, 5, 5},
+                            {17, 1, 1},
+                            {96, 1, 1},
+                            {1000, 1, 1}}) {
+    EXPECT_EQ(hopper::most_segments(e.heads, false), e.alone) << e.heads;
+    EXPECT_EQ(hopper::most_segments(e.heads, true), e.pairs) << e.heads;
+  }
   for (std::int64_t heads = 1; heads <= 16; ++heads) {
-    const int most = hopper::most_segments(heads);
-    EXPECT_GE(most, 3) << heads;
-    EXPECT_LE(hopper::first_pass_pieces(most, false) * heads, 132) << heads;
-    EXPECT_EQ(hopper::first_pass_pieces(most, true), most - 1) << heads;
+    for (const bool pairs : {false, true}) {
+      const int most = hopper::most_segments(heads, pairs);
+      EXPECT_GE(most, 3) << heads;  // the chain has a link
+      const int blocks = pairs ? 2 : 1;
+      EXPECT_LE(blocks * hopper::first_pass_pieces(most, pairs) * heads, 132) << heads;
+      if (most < 9) {  // one more would not fit
+        EXPECT_GT(blocks * hopper::first_pass_pieces(most + 1, pairs) * heads, 132) << heads;
+      }
+    }
   }
   EXPECT_EQ(hopper::first_pass_pieces(1, true), 1);
   EXPECT_EQ(hopper::first_pass_pieces(1, false), 1);
@@ -58,14 +72,18 @@ TEST(HopperSegmentRule, ShortSequences_StayWhole) {
 
 // In the order of ranks every block comes once, and no segment is empty.
 TEST(HopperSegmentRule, Segments_CoverASequence) {
-  for (const bool reverse : {false, true}) {
+  for (int how = 0; how < 4; ++how) {
+    const bool reverse = how % 2 == 1;
+    const bool pairs = how / 2 == 1;
     for (int most = 2; most <= 9; ++most) {
-      for (std::int64_t tokens : {4096, 4097, 4160, 5000, 8191, 65536, 1000000}) {
+      for (std::int64_t tokens : {std::int64_t{4096}, std::int64_t{4097}, std::int64_t{4160},
+                                  std::int64_t{5000}, std::int64_t{8191}, std::int64_t{65536},
+                                  std::int64_t{1000000}, std::int64_t{(1LL << 28) - 1} * 64}) {
         const auto blocks = static_cast<std::uint32_t>((tokens + 63) / 64);
         std::uint32_t edge = reverse ? blocks : 0;
         std::uint32_t longest = 0;
         for (int rank = 0; rank < most; ++rank) {
-          const auto at = hopper::segment_blocks(tokens, most, rank, reverse);
+          const auto at = hopper::segment_blocks(tokens, most, rank, reverse, pairs);
           EXPECT_GE(at.count, 1) << most << " segments of " << tokens << ", rank " << rank;
           EXPECT_EQ(reverse ? at.first + at.count : at.first, edge);
           edge = reverse ? at.first : at.first + at.count;
@@ -73,11 +91,18 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
         }
         EXPECT_EQ(edge, reverse ? 0U : blocks);
         const auto all = static_cast<std::uint32_t>(most);
-        EXPECT_LE(longest, 3 * blocks / (3 * all - 1) + all) << most << " segments of " << tokens;
+        const std::uint32_t bound =
+            pairs ? blocks / (8 * all + 1) * 9 + 9 : blocks / (3 * all - 1) * 3 + 3;
+        EXPECT_LE(longest, bound + all) << most << " segments of " << tokens;
       }
     }
   }
-  EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true).count, 3U);
+  // T 8192 of 16 heads: rank 0 is the shorter one, in pairs the longer one.
+  EXPECT_EQ(hopper::segment_blocks(8192, 5, 0, false, false).count, 20U);
+  EXPECT_EQ(hopper::segment_blocks(8192, 5, 1, false, false).count, 27U);
+  EXPECT_EQ(hopper::segment_blocks(8192, 5, 0, false, true).count, 28U);
+  EXPECT_EQ(hopper::segment_blocks(8192, 5, 1, false, true).count, 25U);
+  EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true, false).count, 3U);
 }
 
 }  // namespace
