@@ -90,7 +90,9 @@ struct Segments {
   int pass = 0;           // 0: whole sequences, 1: first ranks and maps, 2: the other ranks
   bool pairs = false;  // two blocks of a cluster may share a head, in pass 1 end and map of a rank
   float* ends = nullptr;  // [.,HV,K,V] states at the ends of ranks
-  float* maps = nullptr;  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed
+  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed; where pairs may share a
+  // head, behind it the words of hopper/chain.cuh.
+  float* maps = nullptr;
   // Packed calls: pieces of passes 0 or 1 and of pass 2, longest first; their numbers, and that of
   // the sequences that are cut. Made on the device, as the lengths may be known nowhere else.
   Piece* pieces[2] = {nullptr, nullptr};

@@ -2,6 +2,7 @@
 // reverse_update.cuh, ordered as in cluster_update.cuh.
 #pragma once
 
+#include "cuda/hopper/chain.cuh"
 #include "cuda/hopper/consumer.cuh"
 #include "cuda/hopper/reverse_update.cuh"
 
@@ -29,6 +30,7 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
       }
     }
     const int v_warp = w.v0 + 64 * group + 16 * warp;
+    wait_chain<C>(args, w, lane);
     load_begin<C>(args, w, args.d_final_state, v_warp + r, c2, state);
     const int num_blocks = w.num_chunks / kSteps;
     // Rows of X and of dv (less r) that leave; none if the item is run for what it makes of a

@@ -8,6 +8,7 @@
 
 #include <type_traits>
 
+#include "cuda/hopper/chain.cuh"
 #include "cuda/hopper/consumer.cuh"
 #include "cuda/hopper/update.cuh"
 
@@ -144,6 +145,7 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
       }
     }
     const int row = 64 * group + 16 * warp + r;
+    wait_chain<C>(args, w, lane);
     load_begin<C>(args, w, args.in.initial_state, w.v0 + row, c2, state);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)

@@ -6,8 +6,8 @@ namespace kda::cuda::hopper {
 
 void launch_segments(const ChunkArgs& args, void* stream) {
   launch("hopper segments", segments_kernel,
-         args.segments.cuts * args.shape.HV * (SegmentSmem::kD / SegmentSmem::kColumns),
-         SegmentSmem::kThreads, sizeof(SegmentSmem), stream, args);
+         args.segments.cuts * args.shape.HV * SegmentSmem::kLinks, SegmentSmem::kThreads,
+         sizeof(SegmentSmem), stream, args);
 }
 
 void launch_forward(const ChunkArgs& args, void* stream) {

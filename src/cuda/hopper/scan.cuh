@@ -60,7 +60,14 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
     ptx::mbarrier_init_fence();
   }
-  meet<C>();  // barriers before their users
+  if constexpr (C::kCluster) {
+    constexpr bool kFirstPass = C::kValueGroups > 1;
+    if (kFirstPass && args.segments.pass == 1) clear_chain<C>(args);
+    if constexpr (!kFirstPass) {
+      if (args.segments.pass == 2) make_chain<C>(args, shared);
+    }
+  }
+  meet<C>();  // barriers before their users; all chains before the first copy to another block
   // The chunk-local kernel may start where multiprocessors are idle. Every thread has to say so.
   if constexpr (C::kShowsProgress) ptx::launch_dependents();
   if (group < C::kValueGroups) {

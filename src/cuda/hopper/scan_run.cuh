@@ -101,9 +101,14 @@ void run_scan(const ChunkArgs& args, void* stream) {
   pass.segments.pass = 1;
   const std::int64_t more = first_pass_pieces(segments.most, segments.pairs) - 1;
   run_pass<kKind, kStandard>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
-  launch_segments(args, stream);
   pass.segments.pass = 2;
-  run_pass<kKind, kStandard>(pass, segments.cuts * (segments.most - 1) * HV, num_sms, stream);
+  const std::int64_t rest = segments.cuts * (segments.most - 1) * HV;
+  if (segments.pairs) {  // the pairs begin with the chain, and they know where segments begin
+    run<Pair128<kKind, kStandard>>(pass, rest, num_sms, stream);
+    return;
+  }
+  launch_segments(args, stream);
+  run_pass<kKind, kStandard>(pass, rest, num_sms, stream);
 }
 
 }  // namespace kda::cuda::hopper

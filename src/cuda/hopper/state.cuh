@@ -9,16 +9,28 @@
 
 namespace kda::cuda::hopper {
 
+// kFresh: what other blocks of this launch may have written.
+template <bool kFresh>
+__device__ inline float load_element(const float* at) {
+  if constexpr (kFresh) {
+    return __ldcg(at);
+  } else {
+    return __ldg(at);
+  }
+}
+
 // A thread's part of S^T: values v, v + 8; channels 8 t + 2 c, + 1.
+template <bool kFresh>
 __device__ inline void load_state(const Tensor& from, std::int64_t at, int v, int c2,
                                   float (&state)[32]) {
 #pragma unroll
   for (int t = 0; t < 8; ++t) {
 #pragma unroll
     for (int x = 0; x < 4; ++x) {
-      state[4 * t + x] = from.data == nullptr
-                             ? 0.0F
-                             : __ldg(static_cast<const float*>(from.data) + at +
+      state[4 * t + x] =
+          from.data == nullptr
+              ? 0.0F
+              : load_element<kFresh>(static_cast<const float*>(from.data) + at +
                                      (8 * t + c2 + x % 2) * from.s2 + (v + 8 * (x / 2)) * from.s3);
     }
   }
@@ -64,7 +76,7 @@ __device__ inline void load_begin(const ChunkArgs& args, const Work& w, const Te
     if (w.quiet) {
       start_segment(w.is_map, 64 * half, v, c2, state[half]);
     } else {
-      load_state(from, at + 64 * half * from.s2, v, c2, state[half]);
+      load_state<C::kCluster>(from, at + 64 * half * from.s2, v, c2, state[half]);
     }
   }
 }
