@@ -4,8 +4,8 @@
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
 // the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard|init]
-// [portable|whole|alone]. portable: without the kernels for Hopper; whole: without segments there;
-// alone: without blocks that share a head.
+// [portable|whole|pairs]. portable: without the kernels for Hopper; whole: without segments there;
+// pairs: with blocks that share a head.
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1); init: no lower bound, x ~ N(0,1), parameters as a fresh layer has them.
 #include <cuda_runtime_api.h>
@@ -355,7 +355,7 @@ int main(int argc, char** argv) {
     const std::string kernels = argc > 3 ? argv[3] : "";
     if (kernels == "portable") kda::cuda::set_hopper_enabled(false);
     if (kernels == "whole") kda::cuda::set_hopper_segments(false);
-    if (kernels == "alone") kda::cuda::set_hopper_clusters(false);
+    if (kernels == "pairs") kda::cuda::set_hopper_clusters(true);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {

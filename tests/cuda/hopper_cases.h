@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <initializer_list>
 #include <string>
 
@@ -32,6 +33,15 @@ inline Case served(const std::string& name) {
           .h_kv = true,
           .narrow_gate = true,
           .narrow_states = true};
+}
+
+// As many heads as are cut into segments, with open gates: closed ones forget where one began.
+inline Case sixteen_heads() {
+  Case c = served("sixteen_heads");
+  c.T = 8192;
+  c.H = c.HV = 16;
+  c.decays = Decays::kZero;
+  return c;
 }
 
 // A case's inputs where nothing reads them, for questions about paths.
@@ -81,6 +91,27 @@ inline std::string backward_path_of(const Case& c, DType io) {
   p.dq = NoCall::view(call.dtype.gradient, {c.B, c.T, c.H, c.K});
   if (c.h_kv) p.h_kv = call.states();
   return cuda::chunk_backward_path(p);
+}
+
+// rms(a - b) / rms(a).
+inline double distance(const HostTensor& a, const HostTensor& b) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (std::size_t i = 0; i < a.data.size(); ++i) {
+    difference += (a.data[i] - b.data[i]) * (a.data[i] - b.data[i]);
+    size += a.data[i] * a.data[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+// The same call, cut into segments and in one piece: near, and not the same (or nothing was cut).
+inline void expect_near(const RunResult& whole, const RunResult& cut) {
+  for (Quantity quantity : {Quantity::kO, Quantity::kFinalState, Quantity::kDq, Quantity::kDk,
+                            Quantity::kDv, Quantity::kDState0}) {
+    EXPECT_LE(distance(whole.values.at(quantity), cut.values.at(quantity)), 2e-2)
+        << name_of(quantity);
+  }
+  EXPECT_NE(whole.values.at(Quantity::kO).data, cut.values.at(Quantity::kO).data);
 }
 
 class HopperFixture : public ::testing::Test {
