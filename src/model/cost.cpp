@@ -72,10 +72,11 @@ ParameterCount count_parameters(const KDAConfig& c) {
 namespace {
 
 // Bytes that forward keeps for backward, by token; `narrow` and `wide` are the sizes of an
-// activation and of what is computed in f32 (f64).
+// activation and of what is computed in f32 (f64), `state` of a number in the operator's states.
 struct ElementSizes {
   std::int64_t narrow;
   std::int64_t wide;
+  std::int64_t state;
 };
 
 constexpr std::int64_t kStateBlock = 64;  // tokens
@@ -90,7 +91,7 @@ std::int64_t state_elements(const KDAConfig& c) {
 std::int64_t kept_by_kda(const KDAConfig& c, ElementSizes size) {
   const std::int64_t channels = 2 * c.k_width() + c.v_width();
   const std::int64_t states = state_elements(c) / kStateBlock;
-  return states * size.wide +
+  return states * size.state +
          size.narrow * (input_columns(c) + channels + c.decay_width() + 2 * c.v_width() +
                         (c.full_rank_gate ? 0 : c.v_width()));
 }
@@ -159,7 +160,7 @@ std::int64_t kept_by_sequences(const KDAConfig& c, const TrainingShape& shape, E
   const std::int64_t sequences = shape.sequences_per_micro_batch;
   const std::int64_t full = shape.tokens_per_micro_batch / kStateBlock;
   const std::int64_t blocks = shape.on_cuda ? sequences : std::max(sequences / 2, sequences - full);
-  return blocks * layers * state_elements(c) * size.wide;
+  return blocks * layers * state_elements(c) * size.state;
 }
 
 // What a recomputed layer keeps: its input.
@@ -179,8 +180,10 @@ std::int64_t kept_input(const KDAConfig& c, ElementSizes size) {
 
 MemoryEstimate estimate_training_memory(const KDAConfig& c, const TrainingShape& shape) {
   const std::int64_t parameters = count_parameters(c).total();
-  const ElementSizes size{static_cast<std::int64_t>(size_of(shape.compute)),
-                          shape.compute == DType::kF64 ? 8 : 4};
+  const auto narrow = static_cast<std::int64_t>(size_of(shape.compute));
+  const std::int64_t wide = shape.compute == DType::kF64 ? 8 : 4;
+  // Host backends keep states in f32 whatever the activations are.
+  const ElementSizes size{narrow, wide, shape.on_cuda ? narrow : wide};
   const std::int64_t d = c.hidden_size;
 
   std::int64_t layers = 0;

@@ -47,7 +47,7 @@ inline constexpr double kCudaTemporaries = 0.12;
 /// What libtorch's allocator holds back on a CUDA device when micro-batches have all sizes, as a
 /// share of the activations: a freed block seldom fits the next batch. From one run, whose use of
 /// the device rose from 14.9 to 19.7 GiB in 360 steps (docs/measurements/translator).
-inline constexpr double kCudaVaryingSizes = 0.2;
+inline constexpr double kCudaVaryingSizes = 0.35;
 
 /// Beyond libtorch's allocator: the driver's context with the code of the libraries. A device shows
 /// it as used; estimates leave it out.
