@@ -103,7 +103,8 @@ void KDAConfig::validate() const {
   check_range("linear_attn_config.short_conv_kernel_size", conv_size, 2, 4);
   if (gate_lower_bound && !(*gate_lower_bound >= -5.0 && *gate_lower_bound < 0.0)) {
     refuse("linear_attn_config.gate_lower_bound",
-           "a number in [-5, 0), or null for the standard gate", io::number_text(*gate_lower_bound));
+           "a number in [-5, 0), or null for the standard gate",
+           io::number_text(*gate_lower_bound));
   }
   check_range("linear_attn_config.gate_low_rank", gate_low_rank, 1, kMaxWidth);
   if (chunk != 16 && chunk != 32 && chunk != 64 && chunk != 128) {
