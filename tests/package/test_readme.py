@@ -125,9 +125,11 @@ def documents() -> list[Path]:
 
 
 def anchors(path: Path) -> set[str]:
-    """Of headings, as the usual hosts make them."""
-    titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """Of headings, as the usual hosts make them, and those that stand in the text."""
+    text = path.read_text()
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    made = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return made | set(re.findall(r'<a id="([\w-]+)">', text))
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda p: str(p.relative_to(ROOT)))
