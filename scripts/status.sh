@@ -13,7 +13,6 @@ export OMP_NUM_THREADS=1
 programs=(
   "ref_test:*"
   "conformance_test:All/ChunkConformance*:All/GateConformance*:All/RecurrentConformance*:All/PoolConformance*"
-  "cuda_conformance_test:*ChunkConformance*"
   "model_test:K3*:GatedMla*:Moe_*:Router_*:Experts_*:Situ_*:Balance_*:AttnRes_*:Decode_*"
   "kda_train_test:Overfit.*:Resume.*:Accumulation.*:RunFolder.*:NonFinite.*"
   "inspect_test:*"
@@ -28,7 +27,7 @@ for entry in "${programs[@]}"; do
 done
 echo "== Python"
 files=()
-for name in chunk cuda gate recurrent hf_checkpoints notes learn; do files+=("tests/python/test_$name.py"); done
+for name in chunk gate recurrent hf_checkpoints notes learn; do files+=("tests/python/test_$name.py"); done
 KDA_EXECUTABLE=$PWD/$build/bin/kda .venv/bin/python -m pytest -q -p no:cacheprovider \
   -o junit_family=xunit1 --junitxml="$out/python.xml" \
   "${files[@]}" >"$out/python.log" 2>&1 || tail -n 5 "$out/python.log"
@@ -39,6 +38,6 @@ if [ -x "$build/bin/view_serve" ]; then
 fi
 
 commit=$("$build/bin/kda" --version 2>/dev/null | sed -n 's/.*(commit \([^)]*\)).*/\1/p')
-scripts/status_table.py "$out"/*.xml --out docs/status.md \
+scripts/status_table.py "$out"/*.xml --out docs/status.md --device docs/status-gpu.json \
   --commit "Program and library of commit ${commit:-unknown}, tests on $(date -u +%Y-%m-%d)." &&
   echo "docs/status.md"
