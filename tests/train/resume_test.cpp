@@ -6,11 +6,11 @@
 #include "io/atomic_file.h"
 #include "io/jsonl_log.h"
 #include "kda/error.h"
+#include "support/allocated.h"
 #include "text/tokenizer_trainer.h"
 #include "train/adamw.h"
 #include "train/checkpoint.h"
 #include "train/fixture.h"
-#include "train/process_memory.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -331,13 +331,14 @@ TEST(Resume, LoadingTwentyTimesDoesNotGrow) {
   model::CausalLM model(config, {});
   AdamW optimizer(model.parameters(), {});
   restore_tensors(checkpoint, file, model, optimizer);
-  const std::int64_t before = resident_bytes();
+  const std::int64_t before = test::allocated_bytes();
   for (int i = 0; i < 20; ++i)
     restore_tensors(checkpoint, file, model, optimizer);
   const std::int64_t checkpoint_bytes =
       static_cast<std::int64_t>(fs::file_size(checkpoint / "model.safetensors") +
                                 fs::file_size(checkpoint / "optimizer.safetensors"));
-  EXPECT_LT(resident_bytes() - before, 2 * checkpoint_bytes);
+  EXPECT_LT(test::allocated_bytes() - before, checkpoint_bytes / 20);
+  EXPECT_EQ(test::mapped_files().find(checkpoint.string()), std::string::npos);
 }
 
 }  // namespace
