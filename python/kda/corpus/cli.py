@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from kda.corpus.errors import CorpusError, UsageError
+from kda.command_line import Parser, guarded, print_error
+from kda.corpus.errors import UsageError
 
 PRESETS = ("debian-small", "debian-full", "tiny")
 
@@ -30,12 +30,6 @@ Nothing is installed; packages come from the sources that apt is configured with
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 and 143 interrupted."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: error: {message} (see --help)", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def _positive(text: str) -> int:
     try:
         value = int(text)
@@ -52,8 +46,8 @@ def default_cache() -> Path:
 
 
 def parser(program: str) -> argparse.ArgumentParser:
-    root = _Parser(prog=program, description=_DESCRIPTION)
-    verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser, required=True)
+    root = Parser(prog=program, description=_DESCRIPTION)
+    verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     build = verbs.add_parser(
         "build",
         help="build a corpus folder",
@@ -187,7 +181,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     problems = verify(arguments.folder)
     for problem in problems:
-        _print_error(arguments.verb, f"{arguments.folder}: {problem}")
+        print_error(f"{_program()} {arguments.verb}", f"{arguments.folder}: {problem}")
     if not problems:
         count = len(load_manifest(arguments.folder)["files"])
         print(f"{arguments.folder}: {count} files agree with the manifest")
@@ -213,10 +207,6 @@ def _program() -> str:
     return os.environ.get("KDA_PROGRAM", "python -m kda.corpus")
 
 
-def _print_error(verb: str, message: object) -> None:
-    print(f"{_program()} {verb}: error: {message}", file=sys.stderr)
-
-
 def _terminate(signum: int, frame: object) -> NoReturn:
     del frame
     raise SystemExit(128 + signum)
@@ -229,18 +219,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     arguments = parser(_program()).parse_args(argv)
-    try:
-        return _VERBS[arguments.verb](arguments)
-    except UsageError as error:
-        _print_error(arguments.verb, error)
-        return 2
-    except CorpusError as error:
-        _print_error(arguments.verb, error)
-        return 1
-    except OSError as error:  # a full disk, a folder that may not be written
-        place = f"{error.filename}: " if error.filename else ""
-        _print_error(arguments.verb, f"{place}{error.strerror or error}")
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return 130
+    return guarded(
+        lambda: _VERBS[arguments.verb](arguments),
+        f"{_program()} {arguments.verb}",
+        "interrupted; nothing was written",
+    )

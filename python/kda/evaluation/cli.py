@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from kda.evaluation.errors import EvaluationError, UsageError
+from kda.command_line import Parser, guarded
 
 _FLORES = """Write the English and Chinese sentences of a FLORES copy that you have as evaluation
 sets for `kda eval mt`. Nothing is downloaded."""
@@ -29,15 +27,9 @@ folder gets a .gitignore that keeps the sentences out of git.
 Exit codes: 0 done, 1 failed, 2 wrong usage."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: error: {message} (see --help)", file=sys.stderr)
-        raise SystemExit(2)
-
-
 def parser(program: str) -> argparse.ArgumentParser:
-    root = _Parser(prog=program)
-    verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser, required=True)
+    root = Parser(prog=program)
+    verbs = root.add_subparsers(dest="verb", metavar="VERB", parser_class=Parser, required=True)
     verbs.add_parser("check", help="say whether sacreBLEU is there")
     score = verbs.add_parser("score", help="score a request file of `kda eval mt`")
     score.add_argument("request", type=Path, metavar="REQUEST")
@@ -76,48 +68,34 @@ def parser(program: str) -> argparse.ArgumentParser:
     return root
 
 
-def _print_error(verb: str, message: object) -> None:
-    # `kda export-flores` runs this module and names itself.
-    program = os.environ.get("KDA_PROGRAM", f"python -m kda.evaluation {verb}")
-    print(f"{program}: error: {message}", file=sys.stderr)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code."""
     arguments = parser("python -m kda.evaluation").parse_args(argv)
-    try:
-        if arguments.verb == "check":
-            from kda.evaluation.scores import require_sacrebleu
+    # `kda export-flores` runs this module and names itself.
+    program = os.environ.get("KDA_PROGRAM", f"python -m kda.evaluation {arguments.verb}")
+    return guarded(lambda: _run(arguments), program, "interrupted; nothing was written")
 
-            print(require_sacrebleu())
-        elif arguments.verb == "score":
-            from kda.evaluation.scores import score_request
 
-            score_request(arguments.request, arguments.answer)
-        else:
-            from kda.evaluation.flores import FloresOptions, export
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.verb == "check":
+        from kda.evaluation.scores import require_sacrebleu
 
-            for line in export(
-                FloresOptions(
-                    source=arguments.source,
-                    out=arguments.out,
-                    splits=tuple(arguments.split or ()),
-                    password=arguments.password,
-                    allow_partial=arguments.allow_partial,
-                )
-            ):
-                print(line)
-        return 0
-    except UsageError as error:
-        _print_error(arguments.verb, error)
-        return 2
-    except EvaluationError as error:
-        _print_error(arguments.verb, error)
-        return 1
-    except OSError as error:  # a full disk, a folder that may not be written
-        place = f"{error.filename}: " if error.filename else ""
-        _print_error(arguments.verb, f"{place}{error.strerror or error}")
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted; nothing was written", file=sys.stderr)
-        return 130
+        print(require_sacrebleu())
+    elif arguments.verb == "score":
+        from kda.evaluation.scores import score_request
+
+        score_request(arguments.request, arguments.answer)
+    else:
+        from kda.evaluation.flores import FloresOptions, export
+
+        for line in export(
+            FloresOptions(
+                source=arguments.source,
+                out=arguments.out,
+                splits=tuple(arguments.split or ()),
+                password=arguments.password,
+                allow_partial=arguments.allow_partial,
+            )
+        ):
+            print(line)
+    return 0

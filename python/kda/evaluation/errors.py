@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
 
-class EvaluationError(Exception):
+from kda.command_line import JobError
+
+
+class EvaluationError(JobError):
     """The job failed (exit code 1). The text names the file and what was expected."""
 
 
 class UsageError(EvaluationError):
     """The request itself makes no sense (exit code 2)."""
+
+    exit_code: ClassVar = 2

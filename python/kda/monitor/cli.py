@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from kda.monitor.errors import UsageError, guarded
+from kda.command_line import guarded
+from kda.monitor.errors import UsageError
 from kda.monitor.export import Exporter, Options, Stopped
 from kda.monitor.log import find_run
 from kda.monitor.service import ServiceOptions, ServiceSink, choose_mode

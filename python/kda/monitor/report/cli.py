@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from kda.command_line import guarded
 from kda.monitor.cli import Parser
-from kda.monitor.errors import UsageError, guarded
+from kda.monitor.errors import UsageError
 from kda.monitor.position import write_atomic
 from kda.monitor.report.load import load_eval, load_run, run_names
 from kda.monitor.report.page import render
