@@ -137,9 +137,6 @@ struct ChunkArgs {
   // Chunk-local backward on Hopper, standard gates: [num_chunks,HV], not zero where a chunk decays
   // too much for it; prep and the local stage for any GPU then do these, and no others.
   std::uint32_t* retry = nullptr;
-
-  // Backward on Hopper: how far the reverse scan is, and the local kernel (hopper/progress.cuh).
-  std::uint32_t* progress = nullptr;
 };
 
 // Gated RMS norm of the output of a recurrent call.

@@ -154,7 +154,6 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
     plan_factors(d, path, problem.num_state_blocks, &arena, &args->factors);
   }
   if (retries) args->retry = arena.take<std::uint32_t>(tiles);
-  if (fused && d.K == 128) args->progress = arena.take<std::uint32_t>(1 + tiles);
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }

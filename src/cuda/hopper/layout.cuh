@@ -52,8 +52,6 @@ struct Config {
   // Orders of loads and stores that spare waits. Clusters and the reverse scan of K = 64 have been
   // tested only without them.
   static constexpr bool kTuned = !kCluster && !(kReverse && kK == 64);
-  // The local kernel of K = 128 starts beside the reverse scan (progress.cuh).
-  static constexpr bool kShowsProgress = kReverse && kK == 128;
   static_assert(kK == 64 || kK == 128);
   static_assert(kPrepWarps <= kSlots);  // a prep warp must not lap the ring
   // A chunk is loaded when that of kSlots turns before is done in both blocks, so its prep warp

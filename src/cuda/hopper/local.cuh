@@ -3,7 +3,7 @@
 // the reverse scan) to dq, dk, dg, dbeta and the shares of d a_log and d dt_bias. Nothing else is
 // read.
 //
-// Grid: persistent blocks, at most one per multiprocessor, that draw (chunk, value head) in turn.
+// Grid: persistent blocks, at most one per multiprocessor, over (chunk, value head).
 // Block: two main warpgroups, one prep warpgroup, one load warpgroup (local_layout.cuh).
 #pragma once
 
@@ -15,8 +15,8 @@ namespace kda::cuda::hopper {
 
 template <typename L, bool kGrouped, bool kStandard>
 __global__ void __launch_bounds__(L::kThreads, 1)
-    local_kernel(const __grid_constant__ ChunkArgs args, std::uint32_t num_items,
-                 std::uint32_t rows_at_once) {
+    local_kernel(const __grid_constant__ ChunkArgs args, std::uint32_t launched) {
+  const std::uint32_t num_items = num_local_items(args, launched);
   extern __shared__ __align__(1024) char shared[];
   const std::uint32_t smem = smem_address(shared);
   const int lane = threadIdx.x % 32;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(L::kThreads, 1)
     constexpr int kLoaders = 128;
     constexpr int kMain = L::kMainWarps * ptx::kWarpArrivals;
     for (int set = 0; set < 2; ++set) {
-      ptx::mbarrier_init(local_barrier<L>(smem, L::kRawLoaded + set), kLoaders + 1);
+      ptx::mbarrier_init(local_barrier<L>(smem, L::kRawLoaded + set), kLoaders);
       ptx::mbarrier_init(local_barrier<L>(smem, L::kSetReady + set), 4 * ptx::kWarpArrivals);
       ptx::mbarrier_init(local_barrier<L>(smem, L::kSetFree + set), kMain);
     }
@@ -36,19 +36,17 @@ __global__ void __launch_bounds__(L::kThreads, 1)
       ptx::mbarrier_init(local_barrier<L>(smem, barrier), kMain);
     ptx::mbarrier_init_fence();
     ptx::store_shared(smem + L::kConstants, make_uint4(0U, 0U, 0x3f803f80U, 0U));
-    for (std::uint32_t n = 0; n < 2; ++n)
-      write_drawn<L>(args, smem, n, atomicAdd(args.progress, 1U), num_items, rows_at_once);
   }
-  __syncthreads();  // barriers and first items before their users
+  __syncthreads();  // barriers and constants before their users
   if (group < L::kHalves) {
     ptx::take_registers<L::kMainRegs>();
-    local_main_role<L, kGrouped, kStandard>(args, smem, group, warp, lane);
+    local_main_role<L, kGrouped, kStandard>(args, smem, group, warp, lane, num_items);
   } else if (group == L::kHalves) {
     ptx::keep_registers<L::kPrepRegs>();
-    local_prep_role<L, kStandard>(args, smem, warp, lane);
+    local_prep_role<L, kStandard>(args, smem, warp, lane, num_items);
   } else {
     ptx::keep_registers<L::kLoadRegs>();
-    local_load_role<L>(args, smem, 32 * warp + lane, num_items, rows_at_once);
+    local_load_role<L>(args, smem, 32 * warp + lane, num_items);
   }
 }
 

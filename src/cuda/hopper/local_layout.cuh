@@ -7,7 +7,6 @@
 #pragma once
 
 #include "cuda/hopper/layout.cuh"
-#include "cuda/hopper/progress.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/tile/chunk.cuh"
 
@@ -57,8 +56,7 @@ struct LocalLayout {
   static constexpr int kRowSumBytes = kHalves * 64 * 4;
   static constexpr int kLogShares = kRowSums + 4 * kRowSumBytes;
   static constexpr int kLows = kLogShares + 64;       // low parts of the diagonal blocks of A
-  static constexpr int kDrawn = kLows + 4 * 512;      // items of the last four turns
-  static constexpr int kConstants = kDrawn + 4 * 16;  // 0, 0, two ones in bf16, 0
+  static constexpr int kConstants = kLows + 4 * 512;  // 0, 0, two ones in bf16, 0
   static_assert(kConstants % 16 == 0);
   static constexpr int kBarriers = kConstants + 16;
   static constexpr int kSmemBytes = kBarriers + 16 * 8;
@@ -66,7 +64,7 @@ struct LocalLayout {
 
   // Barriers: by index, the sets' ones twice.
   enum Barrier {
-    kRawLoaded = 0,     // 129, loaders, the first of them twice: of the next item too
+    kRawLoaded = 0,     // 128, loaders
     kSetReady = 2,      // 4, prep warps: factors, tables and A
     kSetFree = 4,       // main warps
     kStatesLoaded = 6,  // 128 each, loaders
@@ -95,18 +93,23 @@ __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
   return smem + L::kBarriers + index * 8;
 }
 
-// The chunk of a work item; items are numbered value head first. 32-bit divisions.
-inline constexpr std::uint32_t kNoItem = 0xffffffffU;
+// Work items, numbered value head first: block b takes b, b + blocks, ..
+// Packed calls know only on the device how many there are.
+__device__ inline std::uint32_t num_local_items(const ChunkArgs& args, std::uint32_t launched) {
+  if (args.map.chunk_seq == nullptr) return launched;
+  return static_cast<std::uint32_t>(args.map.first_chunk[args.shape.N]) *
+         static_cast<std::uint32_t>(args.shape.HV);
+}
+
+// The chunk of a work item. 32-bit divisions.
 struct LocalItem {
   Chunk chunk;
   int hv = 0;
-  std::uint32_t item = kNoItem;
 };
 __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item) {
   const auto heads = static_cast<std::uint32_t>(args.shape.HV);
   const std::uint32_t c = item / heads;
   LocalItem at;
-  at.item = item;
   at.hv = static_cast<int>(item - c * heads);
   if (args.map.chunk_seq != nullptr) {
     at.chunk = chunk_at(args.map, c);
@@ -118,53 +121,6 @@ __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item
   at.chunk.begin = static_cast<std::int64_t>(c - row * per_row) * kC;
   const std::int64_t left = args.map.T - at.chunk.begin;
   at.chunk.length = static_cast<int>(left < kC ? left : kC);
-  return at;
-}
-
-// Blocks draw their items one after another, in the order in which the reverse scan makes their X:
-// from the last chunk of `rows_at_once` sequences to their first, all their heads side by side.
-__device__ inline std::uint32_t item_of_turn(const ChunkArgs& args, std::uint32_t turn,
-                                             std::uint32_t num_items, std::uint32_t rows_at_once) {
-  if (args.map.chunk_seq != nullptr) return turn;
-  const auto heads = static_cast<std::uint32_t>(args.shape.HV);
-  const auto per_row = static_cast<std::uint32_t>(args.map.per_row);
-  const std::uint32_t of_row = per_row * heads;
-  const std::uint32_t first_row = turn / (rows_at_once * of_row) * rows_at_once;
-  const std::uint32_t width = min(rows_at_once, num_items / of_row - first_row) * heads;
-  const std::uint32_t rest = turn - first_row * of_row;
-  const std::uint32_t step = rest / width;
-  const std::uint32_t inside = rest - step * width;
-  const std::uint32_t row = inside / heads;
-  return ((first_row + row) * per_row + per_row - 1 - step) * heads + inside - row * heads;
-}
-
-// The item of a block's n-th turn: one thread writes that of the turn that it has drawn, or of the
-// next one with tokens. Read by the loaders from the turn before on, by prep and main once they
-// have what the loaders make for the turn before.
-template <typename L>
-__device__ inline void write_drawn(const ChunkArgs& args, std::uint32_t smem, std::uint32_t n,
-                                   std::uint32_t turn, std::uint32_t num_items,
-                                   std::uint32_t rows_at_once) {
-  LocalItem at;
-  for (; turn < num_items; turn = atomicAdd(args.progress, 1U)) {
-    at = local_item(args, item_of_turn(args, turn, num_items, rows_at_once));
-    if (at.chunk.length > 0) break;
-    at.item = kNoItem;
-  }
-  ptx::store_shared(smem + L::kDrawn + n % 4 * 16,
-                    make_uint4(at.item, static_cast<std::uint32_t>(at.chunk.row),
-                               static_cast<std::uint32_t>(at.chunk.begin),
-                               static_cast<std::uint32_t>(at.hv << 8 | at.chunk.length)));
-}
-template <typename L>
-__device__ inline LocalItem drawn_item(std::uint32_t smem, std::uint32_t n) {
-  const uint4 x = ptx::load_shared(smem + L::kDrawn + n % 4 * 16);
-  LocalItem at;
-  at.item = x.x;
-  at.chunk.row = x.y;
-  at.chunk.begin = x.z;
-  at.chunk.length = static_cast<int>(x.w & 0xffU);
-  at.hv = static_cast<int>(x.w >> 8);
   return at;
 }
 

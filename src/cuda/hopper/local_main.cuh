@@ -187,7 +187,7 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
 
 template <typename L, bool kGrouped, bool kStandard>
 __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
-                                       int lane) {
+                                       int lane, std::uint32_t num_items) {
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
@@ -216,9 +216,8 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
-  for (;;) {
-    const LocalItem at = drawn_item<L>(smem, n);
-    if (at.item == kNoItem) break;
+  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const LocalItem at = local_item(args, item);
     const Chunk& chunk = at.chunk;
     const int hv = at.hv;
     const std::uint32_t parity = n & 1U;

@@ -408,7 +408,7 @@ __device__ inline void local_merge(std::uint32_t smem, std::uint32_t sync, int J
 
 template <typename L, bool kStandard>
 __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
-                                       int lane) {
+                                       int lane, std::uint32_t num_items) {
   constexpr int kChannels = 2 * L::kHalves;  // of a lane
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
@@ -416,9 +416,8 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     smem = ptx::forgotten(smem);
   };
   std::uint32_t n = 0;
-  for (;;) {
-    const LocalItem at = drawn_item<L>(smem, n);
-    if (at.item == kNoItem) break;
+  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+    const LocalItem at = local_item(args, item);
     forget();
     const int index = static_cast<int>(n & 1U);
     const std::uint32_t set = smem + L::kSets + index * L::kSetBytes;
@@ -443,7 +442,7 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
                                           ptx::forgotten(at.chunk.length), warp, lane, p);
     if constexpr (kStandard) {  // by the warp's byte of the item's word
       wide = __any_sync(0xffffffffU, wide);
-      if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + at.item)[warp] = wide ? 1 : 0;
+      if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kInverseFree), (n & 1U) ^ 1U);
     ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products

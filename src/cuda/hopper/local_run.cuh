@@ -30,9 +30,8 @@ void run_local(const ChunkArgs& args, void* stream) {
   }
   using L = LocalLayout;
   auto* kernel = grouped ? local_kernel<L, true, kStandard> : local_kernel<L, false, kStandard>;
-  const std::int64_t rows_at_once = std::max<std::int64_t>(1, sms / args.shape.HV);
-  launch_beside("hopper local", kernel, std::min(items, sms), L::kThreads, L::kSmemBytes, stream,
-                args, static_cast<std::uint32_t>(items), static_cast<std::uint32_t>(rows_at_once));
+  launch("hopper local", kernel, std::min(items, sms), L::kThreads, L::kSmemBytes, stream, args,
+         static_cast<std::uint32_t>(items));
 }
 
 }  // namespace kda::cuda::hopper

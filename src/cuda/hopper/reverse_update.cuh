@@ -206,9 +206,6 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         }
       }
     }
-    if constexpr (C::kShowsProgress) {
-      if (length > 0) end_snapshots<C>(smem, group, lane, snapshots++);
-    }
     store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, v_warp + r, c2,
                  state);
   }
