@@ -49,9 +49,8 @@ struct Config {
   static constexpr int kLoaders = kSnapshots ? 64 : 128;
   static constexpr int kLoadThreads = kCluster ? kLoaders / 2 : kLoaders;  // per barrier
   static constexpr int kHalves = kK / 64;
-  // Orders of loads and stores that spare waits. Clusters and the reverse scan of K = 64 have been
-  // tested only without them.
-  static constexpr bool kTuned = !kCluster && !(kReverse && kK == 64);
+  // Orders of loads that spare waits. Clusters have been tested only without them.
+  static constexpr bool kTuned = !kCluster;
   static_assert(kK == 64 || kK == 128);
   static_assert(kPrepWarps <= kSlots);  // a prep warp must not lap the ring
   // A chunk is loaded when that of kSlots turns before is done in both blocks, so its prep warp

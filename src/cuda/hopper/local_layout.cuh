@@ -8,18 +8,25 @@
 
 #include "cuda/hopper/layout.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/warpgroup.cuh"
 #include "cuda/tile/chunk.cuh"
 
 namespace kda::cuda::hopper {
 
 // K = V = 128: two halves of 64 channels, and of 64 value columns, each with a main warpgroup.
+// K = V = 64: one half, and a block works on two items side by side (streams, each with warpgroups
+// and shared memory of its own): their warps run through the same code at the same time, so that it
+// is fetched once.
+template <int kHalves_>
 struct LocalLayout {
-  static constexpr int kHalves = 2;
-  static constexpr int kThreads = 128 * (kHalves + 2);  // warpgroups: main, prep, load
-  static constexpr int kMainRegs = 192;
-  static constexpr int kPrepRegs = 96;
-  static constexpr int kLoadRegs = 32;
-  static constexpr int kMainWarps = 4 * kHalves;
+  static constexpr int kHalves = kHalves_;
+  static constexpr int kStreams = 2 / kHalves;
+  static constexpr int kThreads = kStreams * 128 * (kHalves + 2);  // warpgroups: main, prep, load
+  static constexpr int kMainRegs = kHalves == 2 ? 192 : 144;
+  static constexpr int kPrepRegs = kHalves == 2 ? 96 : 72;
+  static constexpr int kLoadRegs = kHalves == 2 ? 32 : 24;
+  static constexpr bool kSpareRegs = kHalves == 2;  // main: for loads long before their use
+  static constexpr int kMainWarps = 4 * kHalves;    // of a stream
   static constexpr int kMainThreads = 32 * kMainWarps;
 
   static constexpr int kD = 64 * kHalves;
@@ -59,7 +66,8 @@ struct LocalLayout {
   static constexpr int kConstants = kLows + 4 * 512;  // 0, 0, two ones in bf16, 0
   static_assert(kConstants % 16 == 0);
   static constexpr int kBarriers = kConstants + 16;
-  static constexpr int kSmemBytes = kBarriers + 16 * 8;
+  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
+  static constexpr int kSmemBytes = kStreams * kStreamBytes;
   static_assert(kSmemBytes <= 227 * 1024);
 
   // Barriers: by index, the sets' ones twice.
@@ -82,18 +90,40 @@ struct LocalLayout {
   static_assert(kNumBarriers <= 16);
 };
 
-// Named barriers. With several streams in a block (narrow_layout.cuh): 5 more for each before it.
+// Named barriers of a stream; 5 more for each stream before it.
 inline constexpr std::uint32_t kLocalPrepSync = 1;
 inline constexpr std::uint32_t kLocalMainSync = 2;   // all main warps
 inline constexpr std::uint32_t kLocalGroupSync = 3;  // + warpgroup
 inline constexpr std::uint32_t kLocalLoadSync = 5;
+// Of all streams.
+inline constexpr std::uint32_t kLocalMainsMeet = 11;
+inline constexpr std::uint32_t kLocalPrepsMeet = 12;
 
 template <typename L>
 __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
   return smem + L::kBarriers + index * 8;
 }
 
-// Work items, numbered value head first: block b takes b, b + blocks, ..
+// Work items, numbered value head first: stream s of block b takes b kStreams + s and every
+// (blocks kStreams)-th after it.
+template <typename L>
+__device__ inline std::uint32_t first_item(int stream) {
+  return L::kStreams * blockIdx.x + stream;
+}
+template <typename L>
+__device__ inline std::uint32_t item_step() {
+  return L::kStreams * gridDim.x;
+}
+// Whether one of the block's streams still has an item when this one is at `item`.
+template <typename L>
+__device__ inline bool has_turn(std::uint32_t item, std::uint32_t num_items) {
+  return item / L::kStreams * L::kStreams < num_items;
+}
+// All streams' warpgroups of a role, of `threads` each, at the start of their items.
+template <typename L>
+__device__ inline void meet_streams(std::uint32_t barrier, int threads) {
+  if constexpr (L::kStreams > 1) ptx::named_sync(barrier, L::kStreams * threads);
+}
 // Packed calls know only on the device how many there are.
 __device__ inline std::uint32_t num_local_items(const ChunkArgs& args, std::uint32_t launched) {
   if (args.map.chunk_seq == nullptr) return launched;

@@ -1,6 +1,6 @@
-// The loaders of the chunk-local backward: one warpgroup that sends for the operands of one item
-// after another; in between it makes the sums that need all warps: sum_v S D of every channel, what
-// enters each block of rows from later ones, the shares of the parameters' gradients.
+// The loaders of the chunk-local backward: per stream one warpgroup that sends for the operands of
+// one item after another; in between it makes the sums that need all warps: sum_v S D of every
+// channel, what enters each block of rows from later ones, the shares of the parameters' gradients.
 #pragma once
 
 #include "cuda/hopper/local_layout.cuh"
@@ -67,15 +67,21 @@ __device__ inline void load_state(const void* data, std::uint32_t item, std::uin
   }
 }
 
-// sum_v S D of channel `d`, over 16-byte pieces first, first + step, .. of each tile's row.
+// Threads that share a channel's sums.
 template <typename L>
-__device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int step = 1) {
+inline constexpr int kChannelThreads = 128 / L::kD;
+
+// sum_v S D of the thread's channel.
+template <typename L>
+__device__ inline float state_dot(std::uint32_t smem, int thread) {
+  constexpr int kThreads = kChannelThreads<L>;
+  const int d = thread / kThreads;
   float sum = 0.0F;
 #pragma unroll
   for (int value_half = 0; value_half < L::kHalves; ++value_half) {
     const std::uint32_t tile = smem + (d / 64 * L::kHalves + value_half) * L::kTile;
 #pragma unroll 2
-    for (int piece = first; piece < 8; piece += step) {
+    for (int piece = thread % kThreads; piece < 8; piece += kThreads) {
       const std::uint32_t at = tile + tile_offset(d % 64, piece);
       const uint4 a = ptx::load_shared(at + L::kStates);
       const uint4 b = ptx::load_shared(at + L::kGradients);
@@ -85,6 +91,9 @@ __device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int 
       sum += low_of(a.w) * low_of(b.w) + high_of(a.w) * high_of(b.w);
     }
   }
+#pragma unroll
+  for (int step = 1; step < kThreads; step *= 2)
+    sum += __shfl_xor_sync(0xffffffffU, sum, step);
   return sum;
 }
 
@@ -135,9 +144,10 @@ __device__ inline void store_shares(const ChunkArgs& args, std::uint32_t smem, i
 }
 
 template <typename L>
-__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                       std::uint32_t num_items) {
-  std::uint32_t item = blockIdx.x;
+__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int stream,
+                                       int thread, std::uint32_t num_items) {
+  const std::uint32_t sync = kLocalLoadSync + 5 * stream;
+  std::uint32_t item = first_item<L>(stream);
   LocalItem at;
   if (item < num_items) {
     at = local_item(args, item);
@@ -145,7 +155,7 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     load_gates<L>(args, at, smem, 0, thread);
   }
   std::uint32_t n = 0;
-  for (; item < num_items; item += gridDim.x, ++n) {
+  for (; item < num_items; item += item_step<L>(), ++n) {
     thread = ptx::forgotten(thread);
     smem = ptx::forgotten(smem);
     const std::uint32_t parity = n & 1U;
@@ -165,31 +175,32 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     load_rows<L>(smem + L::kValues, args.in.v, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kValuesLoaded));
     // The other set: q and k may come once dq and dk of the item before have left, g at its end.
-    const bool more = item + gridDim.x < num_items;
-    if (more) at = local_item(args, item + gridDim.x);
+    const bool more = item + item_step<L>() < num_items;
+    if (more) at = local_item(args, item + item_step<L>());
     const int set = static_cast<int>(parity);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kUnitsFree), parity ^ 1U);
     if (more) load_units<L>(args, at, smem, set ^ 1, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + (set ^ 1)), ((n + 1) / 2 & 1U) ^ 1U);
     if (n > 0) {
-      store_shares<L>(args, smem, set ^ 1, item - gridDim.x, thread);
-      ptx::named_sync(kLocalLoadSync, 128);  // read by all before g takes their place
+      store_shares<L>(args, smem, set ^ 1, item - item_step<L>(), thread);
+      ptx::named_sync(sync, 128);  // read by all before g takes their place
     }
     if (more) load_gates<L>(args, at, smem, set ^ 1, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kStatesLoaded), parity);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     const float dot = state_dot<L>(smem, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSumsReady), parity);
-    enter_blocks<L>(smem, set, thread, dot);
+    if (thread % kChannelThreads<L> == 0)
+      enter_blocks<L>(smem, set, thread / kChannelThreads<L>, dot);
     ptx::mbarrier_arrive(local_barrier<L>(smem, L::kEnterReady));
     // S and D are read by all loaders before one of them sends for those of the next item: that the
     // main warps have freed the tiles says nothing about the loaders.
-    ptx::named_sync(kLocalLoadSync, 128);
+    ptx::named_sync(sync, 128);
   }
   if (n > 0) {  // shares of the last item
     --n;
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + n % 2), n / 2 & 1U);
-    store_shares<L>(args, smem, static_cast<int>(n % 2), item - gridDim.x, thread);
+    store_shares<L>(args, smem, static_cast<int>(n % 2), item - item_step<L>(), thread);
   }
 }
 

@@ -77,12 +77,15 @@ __device__ inline float2 column_sums(float (&x)[16], int r) {
 // x [16 rows] -> its sums from the last row up, by a product with a triangle of ones. Three bf16
 // terms hold an f32: what enters at the chunk's end and what its last token takes of it may be
 // e^5 times larger than their difference, which all tokens of the chunk have in common.
-__device__ inline void sums_from_end(float (&x)[32], std::uint32_t constants, int r, int c) {
+template <typename L>
+__device__ inline void sums_from_end(float (&x)[32], std::uint32_t smem, int r, int c) {
   const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
   const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
   const std::uint32_t triangle = one_low | one_high;
-  // Zero and ones from memory: known constants are put together again for every product.
-  const uint4 known = ptx::load_shared(constants);
+  // Zero and ones from memory, where registers can hold them: known constants are put together
+  // again for every product.
+  uint4 known = make_uint4(0U, 0U, 0x3f803f80U, 0U);
+  if constexpr (L::kSpareRegs) known = ptx::load_shared(smem + L::kConstants);
   const std::uint32_t ones[4] = {triangle | known.x, known.y, known.z, triangle | known.w};
 #pragma unroll
   for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
@@ -186,12 +189,14 @@ __device__ inline void store_part(const float (&x)[32], float* to, std::int64_t 
 }
 
 template <typename L, bool kGrouped, bool kStandard>
-__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
-                                       int lane, std::uint32_t num_items) {
+__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int stream, int g,
+                                       int w, int lane, std::uint32_t num_items) {
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
   const Inputs& in = args.in;
+  const std::uint32_t main_sync = kLocalMainSync + 5 * stream;
+  const std::uint32_t group_sync = L::kHalves == 1 ? main_sync : kLocalGroupSync + 5 * stream + g;
   // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
   // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
   // registers.
@@ -209,14 +214,19 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     return smem + L::kRowSums + which * L::kRowSumBytes + (g * 64 + i0 + 8 * row) * 4;
   };
   const auto all_halves = [](std::uint32_t sums) {
-    return ptx::load_shared_f(sums) + ptx::load_shared_f(sums + 256);
+    float sum = ptx::load_shared_f(sums);
+    if constexpr (L::kHalves == 2) sum += ptx::load_shared_f(sums + 256);
+    return sum;
   };
   const auto arrive = [&](int barrier) {
     __syncwarp();
     ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
-  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t item = first_item<L>(stream); has_turn<L>(item, num_items);
+       item += item_step<L>()) {
+    meet_streams<L>(kLocalMainsMeet, L::kMainThreads);
+    if (item >= num_items) break;
     const LocalItem at = local_item(args, item);
     const Chunk& chunk = at.chunk;
     const int hv = at.hv;
@@ -238,10 +248,11 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     {
       float z[32];
       std::uint32_t a[4 * L::kHalves][4];
+      const int l = L::kSpareRegs ? lane : ptx::forgotten(lane);  // not kept for later addresses
 #pragma unroll
       for (int s = 0; s < 4 * L::kHalves; ++s) {
         ptx::ldmatrix(a[s], smem + set + L::kKeys + s / 4 * L::kTile +
-                                tile_offset(16 * w + lane % 16, 2 * (s % 4) + lane / 16));
+                                tile_offset(16 * w + l % 16, 2 * (s % 4) + l / 16));
       }
       const std::uint32_t start = smem + table + L::kStart + w * L::kD * 2 + 4 * c;
 #pragma unroll
@@ -294,7 +305,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
       ptx::fence_async_shared();
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y before its product
+      ptx::named_sync(group_sync, 128);  // Y before its product
       ptx::wgmma_fence();
       const std::uint64_t inverse = by_rows(smem + L::kInverse);
       const std::uint64_t y = by_columns(smem + L::kValues + half_tile);
@@ -307,7 +318,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y read before U takes its place
+      ptx::named_sync(group_sync, 128);  // Y read before U takes its place
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
@@ -319,7 +330,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U before its products; A is read
+    ptx::named_sync(main_sync, L::kMainThreads);  // U before its products; A is read
     arrive(L::kInverseFree);
 
     // 2.
@@ -346,18 +357,39 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     };
     {
       ptx::wgmma_fence();
-      float inner[32];  // dN or P
-      start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
-      start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
-      ptx::wgmma_commit();
-      start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
-      start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      ptx::wgmma_pin(inner);
-      ptx::wgmma_pin(acc_c);
-      ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN and P take its place
-      store_pairs(inner, g);
+      if constexpr (L::kHalves == 2) {
+        float inner[32];  // dN or P
+        start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
+        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(inner);
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN and P take its place
+        store_pairs(inner, g);
+      } else {
+        // Both, in the registers of the accumulators that are not needed yet.
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kValues);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kValues);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(acc_q);
+        ptx::wgmma_pin(acc_y);
+        store_pairs(acc_y, 1);  // a tile that U does not take
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN takes its place
+        store_pairs(acc_q, 0);
+        ptx::wgmma_fence();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates);
+        ptx::wgmma_commit();
+      }
       // What enters at the chunk's end, sum_i k_i (dk of the state's product)_i, block by block.
       float sums[16];
 #pragma unroll
@@ -388,7 +420,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // dN and P before the sweeps
+    ptx::named_sync(main_sync, L::kMainThreads);  // dN and P before the sweeps
 
     // 3.
     forget();
@@ -401,28 +433,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
-#pragma unroll
-      for (int J = 0; J < 4; ++J) {
+      // Block J of the rows, block 3 - J of the columns.
+      const auto sweep = [&](int J) {
         const int I = 3 - J;
-        float2 x[8];
-        if (I == 3) {
-#pragma unroll
-          for (int t = 0; t < 8; ++t)
-            x[t] = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
-          change_frame(x, acc_c);
-        } else if (w <= I) {
-          load_frame(chain + (I + 1) * L::kD * 2, x);
-          change_frame(x, acc_c);
-        }
-        if (J == 0) {
-          load_frame(chain, x);
-          change_frame(x, acc_q, in.scale, in.scale);
-          change_frame(x, acc_y, -weight[0], -weight[1]);
-        } else if (w >= J) {
-          load_frame(chain + J * L::kD * 2, x);
-          change_frame(x, acc_q);
-          change_frame(x, acc_y);
-        }
         ptx::wgmma_fence();
         ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
                                           ptx::advance_descriptor(queries, 2048 * I));
@@ -437,11 +450,34 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::wgmma_pin(acc_q);
         ptx::wgmma_pin(acc_y);
         ptx::wgmma_pin(acc_c);
+      };
+      float2 x[8];
+#pragma unroll
+      for (int t = 0; t < 8; ++t)
+        x[t] = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
+      change_frame(x, acc_c);
+      load_frame(chain, x);
+      change_frame(x, acc_q, in.scale, in.scale);
+      change_frame(x, acc_y, -weight[0], -weight[1]);
+      sweep(0);
+      // Side by side a loop is less code to fetch.
+#pragma unroll(L::kStreams == 1 ? 3 : 1)
+      for (int J = 1; J < 4; ++J) {
+        if (w <= 3 - J) {
+          load_frame(chain + (4 - J) * L::kD * 2, x);
+          change_frame(x, acc_c);
+        }
+        if (w >= J) {
+          load_frame(chain + J * L::kD * 2, x);
+          change_frame(x, acc_q);
+          change_frame(x, acc_y);
+        }
+        sweep(J);
       }
     }
     arrive(L::kValuesFree);
-    ptx::named_sync(kLocalMainSync,
-                    L::kMainThreads);  // factors read by all products: now each thread's own
+    // Factors are read by all products: now they are each thread's own.
+    ptx::named_sync(main_sync, L::kMainThreads);
 
     // 4.
     forget();
@@ -499,19 +535,22 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::store_shared_pair(word_at(set + L::kKeys + half_tile, row, t), words[x][1]);
       }
     }
-    sums_from_end(acc_y, smem + L::kConstants, r, c);
+    sums_from_end<L>(acc_y, smem, r, c);
     // g again, for the gate's backward.
     std::uint32_t gate[2][8];
+    const auto load_gate = [&] {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
-                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
+      for (int row = 0; row < 2; ++row) {
+        const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                           (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
 #pragma unroll
-      for (int t = 0; t < 8; ++t) {
-        gate[row][t] =
-            valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        for (int t = 0; t < 8; ++t) {
+          gate[row][t] =
+              valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        }
       }
-    }
+    };
+    if constexpr (L::kSpareRegs) load_gate();
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float by =
@@ -539,7 +578,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
     arrive(L::kSumsReady);  // the loaders make of them what enters each block from later rows
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // row sums before their readers
+    ptx::named_sync(main_sync, L::kMainThreads);       // row sums before their readers
     const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
     const float a_log =
         in.gate.a_log != nullptr ? __ldg(in.gate.a_log + hv) : 0.0F;  // early: it is far
@@ -553,52 +592,59 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       store_part(acc_q, args.dq_part + to, stride, valid);
       store_part(acc_c, args.dk_part + to, stride, valid);
     } else {
-      // Side by side, for their latencies: [dq, dk].
+      // [dq, dk], side by side for their latencies where registers are left.
       const auto tile_of = [&](int which) {
         return set + (which == 0 ? L::kQueries : L::kKeys) + half_tile;
       };
-      std::uint32_t words[2][2][8];
+      constexpr int kAtOnce = L::kSpareRegs ? 2 : 1;
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
+      for (int first = 0; first < 2; first += kAtOnce) {
+        std::uint32_t words[kAtOnce][2][8];
 #pragma unroll
-        for (int row = 0; row < 2; ++row) {
+        for (int x = 0; x < kAtOnce; ++x) {
 #pragma unroll
-          for (int t = 0; t < 8; ++t)  // unit q or k
-            words[which][row][t] = ptx::load_shared_pair(word_at(tile_of(which), row, t));
-        }
-      }
+          for (int row = 0; row < 2; ++row) {
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        float(&grad)[32] = which == 0 ? acc_q : acc_c;
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const float dot =
-              all_halves(smem + L::kRowSums + (2 + which) * L::kRowSumBytes + (i0 + 8 * row) * 4);
-          const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
-                                                (which == 0 ? 4 : 0));
-#pragma unroll
-          for (int t = 0; t < 8; ++t) {
-            const float2 unit = pair_floats(words[which][row][t]);
-            words[which][row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
-                                             rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+            for (int t = 0; t < 8; ++t)  // unit q or k
+              words[x][row][t] = ptx::load_shared_pair(word_at(tile_of(first + x), row, t));
           }
         }
-      }
-      __syncwarp();  // units read
 #pragma unroll
-      for (int which = 0; which < 2; ++which)
-        stage_rows(words[which], smem + tile_of(which), w, lane);
-      __syncwarp();  // rows before their readers
+        for (int x = 0; x < kAtOnce; ++x) {
+          const int which = first + x;
+          float(&grad)[32] = which == 0 ? acc_q : acc_c;
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        const Tensor& to = which == 0 ? args.dq : args.dk;
-        store_rows(smem + tile_of(which), w, lane,
-                   static_cast<std::uint16_t*>(to.data) + chunk.row * to.s0 + chunk.begin * to.s1 +
-                       h * to.s2 + 64 * g,
-                   to.s1, to.data != nullptr ? chunk.length : 0);
+          for (int row = 0; row < 2; ++row) {
+            const float dot =
+                all_halves(smem + L::kRowSums + (2 + which) * L::kRowSumBytes + (i0 + 8 * row) * 4);
+            const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
+                                                  (which == 0 ? 4 : 0));
+#pragma unroll
+            for (int t = 0; t < 8; ++t) {
+              const float2 unit = pair_floats(words[x][row][t]);
+              words[x][row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
+                                           rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+            }
+          }
+        }
+        __syncwarp();  // units read
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x)
+          stage_rows(words[x], smem + tile_of(first + x), w, lane);
+        __syncwarp();  // rows before their readers
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x) {
+          const int which = first + x;
+          const Tensor& to = which == 0 ? args.dq : args.dk;
+          store_rows(smem + tile_of(which), w, lane,
+                     static_cast<std::uint16_t*>(to.data) + chunk.row * to.s0 +
+                         chunk.begin * to.s1 + h * to.s2 + 64 * g,
+                     to.s1, to.data != nullptr ? chunk.length : 0);
+        }
       }
     }
     arrive(L::kUnitsFree);
+    if constexpr (!L::kSpareRegs) load_gate();
     const auto bias_of = [&](int t) {
       if (in.gate.dt_bias == nullptr) return make_float2(0.0F, 0.0F);
       const float* from =

@@ -407,16 +407,20 @@ __device__ inline void local_merge(std::uint32_t smem, std::uint32_t sync, int J
 }
 
 template <typename L, bool kStandard>
-__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int warp,
-                                       int lane, std::uint32_t num_items) {
+__device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem, int stream,
+                                       int warp, int lane, std::uint32_t num_items) {
   constexpr int kChannels = 2 * L::kHalves;  // of a lane
   // Addresses made of these are cheap to make again; kept over items, they fill the registers.
   const auto forget = [&] {
     lane = ptx::forgotten(lane);
     smem = ptx::forgotten(smem);
   };
+  const std::uint32_t sync = kLocalPrepSync + 5 * stream;
   std::uint32_t n = 0;
-  for (std::uint32_t item = blockIdx.x; item < num_items; item += gridDim.x) {
+  for (std::uint32_t item = first_item<L>(stream); has_turn<L>(item, num_items);
+       item += item_step<L>()) {
+    meet_streams<L>(kLocalPrepsMeet, 128);
+    if (item >= num_items) break;
     const LocalItem at = local_item(args, item);
     forget();
     const int index = static_cast<int>(n & 1U);
@@ -438,19 +442,19 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
     bool wide = false;
 #pragma unroll 1
     for (int p = 0; p < L::kHalves; ++p)
-      wide |= local_factors<L, kStandard>(gate, smem, set, table, kLocalPrepSync,
+      wide |= local_factors<L, kStandard>(gate, smem, set, table, sync,
                                           ptx::forgotten(at.chunk.length), warp, lane, p);
     if constexpr (kStandard) {  // by the warp's byte of the item's word
       wide = __any_sync(0xffffffffU, wide);
       if (lane == 0) reinterpret_cast<unsigned char*>(args.retry + item)[warp] = wide ? 1 : 0;
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kInverseFree), (n & 1U) ^ 1U);
-    ptx::named_sync(kLocalPrepSync, 128);  // factors and chains before the products
+    ptx::named_sync(sync, 128);  // factors and chains before the products
     forget();
     local_blocks<L>(smem, set, table, warp, lane);
-    ptx::named_sync(kLocalPrepSync, 128);  // Lo and the diagonal blocks of A before the merges
+    ptx::named_sync(sync, 128);  // Lo and the diagonal blocks of A before the merges
     forget();
-    local_merge<L>(smem, kLocalPrepSync, warp, lane);
+    local_merge<L>(smem, sync, warp, lane);
     ptx::fence_async_shared();
     __syncwarp();  // every lane's stores and fence before the arrival
     ptx::warp_arrive(local_barrier<L>(smem, L::kSetReady + index), lane);
