@@ -6,6 +6,8 @@
 // those tiles exist twice; the others are loaded again as soon as their last product is done.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "cuda/hopper/layout.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/warpgroup.cuh"
@@ -154,7 +156,12 @@ __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item
   return at;
 }
 
-// Powers of two as a bf16 pair, and as floats.
+// Powers of two as a bf16 pair: times another, and as floats.
+__device__ inline std::uint32_t times_pair(std::uint32_t x, std::uint32_t y) {
+  const __nv_bfloat162 z = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&x),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&y));
+  return *reinterpret_cast<const std::uint32_t*>(&z);
+}
 __device__ inline float2 pair_floats(std::uint32_t pair) {
   return make_float2(low_of(pair), high_of(pair));
 }

@@ -1,10 +1,10 @@
-// The two main warpgroups of the chunk-local backward: every product but those of prep, and every
-// gradient. Spec "backward with fewer products".
+// The main warpgroups of the chunk-local backward, one for each half of the channels: every product
+// but those of prep, and every gradient. Spec "backward with fewer products".
 //
 // Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
-// + 63, and in steps 1 to 3 the value columns 64 g ..:
+// + 63, and in step 1 the value columns 64 g ..:
 //   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
-//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1)
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1; K = 64: both g = 0)
 //      q: d_o S^T, y: -beta X S^T, c: U D^T                     three accumulators of 32 registers
 //   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
 //      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + P^T (k 2^l)
@@ -13,7 +13,13 @@
 #pragma once
 
 #include "cuda/hopper/local_layout.cuh"
-#include "cuda/hopper/local_prep.cuh"
+#include "cuda/hopper/local_products.cuh"
+#include "cuda/hopper/local_rows.cuh"
+#include "cuda/hopper/local_sums.cuh"
+#include "cuda/ptx/math.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_vector.cuh"
+#include "cuda/ptx/warpgroup.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/ptx/wgmma_tile.cuh"
 #include "cuda/tile/fast_gate.cuh"
@@ -25,168 +31,6 @@ namespace kda::cuda::hopper {
 // the other cancels, which sums over many tokens (d dt_bias) need. dbeta wants y without beta, so
 // beta is at least kSmallestBeta there and can be divided by.
 inline constexpr float kSmallestBeta = 5.9604645e-08F;  // 2^-24
-
-// A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
-__device__ inline std::uint64_t by_rows(std::uint32_t tile) {
-  return ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::kRows128);
-}
-// A tile whose rows are k; 16 rows on: + 2048 bytes.
-__device__ inline std::uint64_t by_columns(std::uint32_t tile) {
-  return ptx::matrix_descriptor(tile, 64 * kRowBytes, 1024, ptx::Swizzle::kRows128);
-}
-
-// acc = left right^T over all value columns.
-template <typename L>
-__device__ inline void start_values_product(float (&acc)[32], std::uint32_t left,
-                                            std::uint32_t right) {
-#pragma unroll
-  for (int half = 0; half < L::kHalves; ++half) {
-    const std::uint64_t a = by_rows(left + half * L::kTile);
-    const std::uint64_t b = by_rows(right + half * L::kTile);
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      if (half == 0 && s == 0) {
-        ptx::wgmma_tile<false, false, false>(acc, a, b);
-      } else {
-        ptx::wgmma_tile<false, false, true>(acc, ptx::advance_descriptor(a, 32 * s),
-                                            ptx::advance_descriptor(b, 32 * s));
-      }
-    }
-  }
-}
-
-// Sums over the 16 rows of a warp, [8 t + 2 c + e] in x[2 t + e] of every lane: the lane gets those
-// of columns 8 r + 2 c, + 1.
-template <int kStep>
-__device__ inline void halve_columns(float (&x)[16], int r) {
-  const bool upper = (r & kStep) != 0;
-#pragma unroll
-  for (int i = 0; i < 2 * kStep; ++i) {
-    const float keep = upper ? x[2 * kStep + i] : x[i];
-    const float send = upper ? x[i] : x[2 * kStep + i];
-    x[i] = keep + __shfl_xor_sync(0xffffffffU, send, 4 * kStep);
-  }
-}
-__device__ inline float2 column_sums(float (&x)[16], int r) {
-  halve_columns<4>(x, r);
-  halve_columns<2>(x, r);
-  halve_columns<1>(x, r);
-  return make_float2(x[0], x[1]);
-}
-
-// x [16 rows] -> its sums from the last row up, by a product with a triangle of ones. Three bf16
-// terms hold an f32: what enters at the chunk's end and what its last token takes of it may be
-// e^5 times larger than their difference, which all tokens of the chunk have in common.
-template <typename L>
-__device__ inline void sums_from_end(float (&x)[32], std::uint32_t smem, int r, int c) {
-  const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
-  const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
-  const std::uint32_t triangle = one_low | one_high;
-  // Zero and ones from memory, where registers can hold them: known constants are put together
-  // again for every product.
-  uint4 known = make_uint4(0U, 0U, 0x3f803f80U, 0U);
-  if constexpr (L::kSpareRegs) known = ptx::load_shared(smem + L::kConstants);
-  const std::uint32_t ones[4] = {triangle | known.x, known.y, known.z, triangle | known.w};
-#pragma unroll
-  for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
-    float sum[4][4];
-#pragma unroll
-    for (int n = 0; n < 3; ++n) {
-      std::uint32_t term[4][2];
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float* pair = x + 4 * (first + t) + 2 * half;
-          const std::uint32_t rounded = pack_bf16(pair[0], pair[1]);
-          pair[0] -= low_of(rounded);
-          pair[1] -= high_of(rounded);
-          term[t][half] = ptx::movmatrix(rounded);
-        }
-      }
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        if (n == 0) {
-          ptx::mma_bf16_set(sum[t], ones, term[t][0], term[t][1]);
-        } else {
-          ptx::mma_bf16(sum[t], ones, term[t][0], term[t][1]);
-        }
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        x[4 * (first + t) + e] = sum[t][e];
-    }
-  }
-}
-
-// The frame factors of a thread's channels, and acc *= them, rows times `first` and `second`.
-__device__ inline void load_frame(std::uint32_t chain, float2 (&x)[8]) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t)
-    x[t] = pair_floats(ptx::load_shared_pair(chain + 16 * t));
-}
-__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32], float first,
-                                    float second) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    acc[4 * t] *= x[t].x * first;
-    acc[4 * t + 1] *= x[t].y * first;
-    acc[4 * t + 2] *= x[t].x * second;
-    acc[4 * t + 3] *= x[t].y * second;
-  }
-}
-__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32]) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    acc[4 * t] *= x[t].x;
-    acc[4 * t + 1] *= x[t].y;
-    acc[4 * t + 2] *= x[t].x;
-    acc[4 * t + 3] *= x[t].y;
-  }
-}
-
-// [16 rows, 64 channels] words of a warp to its rows of a tile; before: what was there has been
-// read.
-__device__ inline void stage_rows(const std::uint32_t (&words)[2][8], std::uint32_t tile, int warp,
-                                  int lane) {
-#pragma unroll
-  for (int t = 0; t < 8; t += 2) {
-    const std::uint32_t x[4] = {words[0][t], words[1][t], words[0][t + 1], words[1][t + 1]};
-    ptx::stmatrix(tile + tile_offset(16 * warp + lane % 16, t + lane / 16), x);
-  }
-}
-// From there to memory, `to`: row 0 of the chunk.
-__device__ inline void store_rows(std::uint32_t tile, int warp, int lane, std::uint16_t* to,
-                                  std::int64_t stride, int rows) {
-  const int first = 16 * warp + lane / 8;
-  uint4 x[4];
-#pragma unroll
-  for (int part = 0; part < 4; ++part)
-    x[part] = ptx::load_shared(tile + tile_offset(first + 4 * part, lane % 8));
-  to += first * stride + lane % 8 * 8;
-#pragma unroll
-  for (int part = 0; part < 4; ++part) {
-    ptx::store_global_if(to, x[part], first + 4 * part < rows);
-    to += 4 * stride;
-  }
-}
-
-// Per-value-head shares of dq or dk, f32.
-__device__ inline void store_part(const float (&x)[32], float* to, std::int64_t stride,
-                                  const bool (&valid)[2]) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    if (!valid[row]) continue;
-#pragma unroll
-    for (int t = 0; t < 8; ++t) {
-      *reinterpret_cast<float2*>(to + 8 * row * stride + 8 * t) =
-          make_float2(x[4 * t + 2 * row], x[4 * t + 2 * row + 1]);
-    }
-  }
-}
 
 template <typename L, bool kGrouped, bool kStandard>
 __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int stream, int g,
