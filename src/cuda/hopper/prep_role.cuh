@@ -24,8 +24,25 @@ __device__ inline void send_chunk(std::uint32_t smem, std::uint32_t peer, std::u
   }
 }
 
+// Beta (or its logit) as it lies in memory: the loads of a chunk's are sent for a chunk ahead.
+__device__ inline std::uint32_t beta_bits(const Tensor& t, std::int64_t offset) {
+  if (t.elem == Elem::kF32) return static_cast<const std::uint32_t*>(t.data)[offset];
+  return static_cast<const std::uint16_t*>(t.data)[offset];
+}
+__device__ inline float beta_of_bits(const Inputs& in, std::uint32_t bits) {
+  float b;
+  if (in.beta.elem == Elem::kF32) {
+    b = __uint_as_float(bits);
+  } else if (in.beta.elem == Elem::kBF16) {
+    b = low_of(bits);
+  } else {
+    b = __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+  }
+  return in.beta_is_logit ? in.beta_max * sigmoid(b) : b;
+}
+
 template <typename C, bool kNorm>
-__device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int lane,
+__device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int thread,
                                  int num_items) {
   constexpr int kChannels = C::kK / 32;
   const std::uint32_t scratch = smem + C::kScratch + warp * C::kScratchBytes;
@@ -53,15 +70,25 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
     }
     if (step < count) {
       const GateLane<kChannels> gate =
-          gate_lane<kChannels, C::kStandard>(args.in.gate, w.hv, lane * kChannels, C::kK);
+          gate_lane<kChannels, C::kStandard>(args.in.gate, w.hv, thread * kChannels, C::kK);
       const Tensor& beta_in = args.in.beta;
       const std::int64_t beta_at = w.span.row * beta_in.s0 + w.hv * beta_in.s2;
+      const auto ask_beta = [&](int of_step) -> std::uint32_t {
+        const int chunk = chunk_of_step<C>(w, first + C::kBlocks * of_step);
+        const int j = thread % 16;
+        if (of_step >= count || j >= chunk_rows(w, chunk)) return 0;
+        const std::int64_t t = w.span.begin + static_cast<std::int64_t>(chunk) * kChunk + j;
+        return beta_bits(beta_in, beta_at + t * beta_in.s1);
+      };
+      std::uint32_t beta_next = ask_beta(step);
       for (; step < count; step += C::kPrepWarps) {
         const int chunk = chunk_of_step<C>(w, first + C::kBlocks * step);
         const int rows = chunk_rows(w, chunk);
-        const int j = lane % 16;
-        const std::int64_t t = w.span.begin + static_cast<std::int64_t>(chunk) * kChunk + j;
-        const float beta = j < rows ? beta_of(args.in, beta_at + t * beta_in.s1) : 0.0F;
+        // Addresses are made for every chunk: kept over the loop they take the registers that loads
+        // ahead of their use need.
+        const int lane = ptx::forgotten(thread);
+        const float beta = lane % 16 < rows ? beta_of_bits(args.in, beta_next) : 0.0F;
+        beta_next = ask_beta(step + C::kPrepWarps);
         const std::uint32_t slot = smem + at.slot * C::kSlotBytes;
         const std::uint32_t small = smem + C::kSmall + at.slot * C::kSmallBytes;
         ptx::mbarrier_wait(loaded_barrier<C>(smem, at.slot), at.parity);
