@@ -98,10 +98,10 @@ __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int 
   for (int half = 0; half < 2; ++half) {
     const float k = odd ? sums[0][half][2 * half + 1] : sums[0][half][2 * half];
     const float q = odd ? sums[1][half][2 * half + 1] : sums[1][half][2 * half];
-    const float rstd_k = rsqrtf(k + kNormEps);
-    const float rstd_q = kQueries ? rsqrtf(q + kNormEps) : 0.0F;
-    if (r / 2 == lane % 4)
-      ptx::store_shared_f2(scratch + C::kNorms + (r + 8 * half) * 8, rstd_k, rstd_q);
+    const float rstd_k = ptx::rsqrt_approx(k + kNormEps);
+    const float rstd_q = kQueries ? ptx::rsqrt_approx(q + kNormEps) : 0.0F;
+    ptx::store_shared_f2_if(scratch + C::kNorms + (r + 8 * half) * 8, rstd_k, rstd_q,
+                            r / 2 == lane % 4);
   }
 }
 
@@ -120,6 +120,7 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
   std::uint32_t rows_at = tiles.keys(0);
   std::uint32_t columns_at = tiles.columns(0);
   std::uint32_t norms_at = scratch + C::kNorms;
+  int left = rows;
   float sum[kChannels] = {};
   float up[2][kChannels];
   // The gate of two rows is asked for before the two above are stored: the compiler keeps the order
@@ -162,7 +163,7 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
       float down[2][kChannels];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float bound = four + pair + e < rows ? gate.bound : 0.0F;
+        const float bound = pair + e < left ? gate.bound : 0.0F;
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) {
           sum[c] = fmaf(bound, share[e][c], sum[c]);
@@ -199,6 +200,7 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
     rows_at = four_below(rows_at);
     columns_at = four_below(columns_at);
     norms_at += 4 * 8;
+    left -= 4;
   }
   const std::uint32_t decay = small + C::kDecay + lane * kChannels * 4;
   if constexpr (kChannels == 4) {
@@ -261,8 +263,9 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
       const int i = r + 8 * (e / 2);
       const int j = 8 * t + c2 + e % 2;
       if (i < j) n[t][e] = 0.0F;
-      const float x = i > j ? beta_of_row[e / 2] * lo[t][e] : 0.0F;
-      ptx::store_shared_f(scratch + (j * C::kLoStride + i) * 4, x);
+      // What the inverse does not read need not be right; of a block above the diagonal, nothing.
+      if (t <= e / 2)
+        ptx::store_shared_f(scratch + (j * C::kLoStride + i) * 4, beta_of_row[e / 2] * lo[t][e]);
     }
 #pragma unroll
     for (int block = 0; block < (kQueries ? 2 : 0); ++block) {
@@ -305,7 +308,7 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
   float x[kChunk];
 #pragma unroll
   for (int i = 0; i < kChunk; ++i)
-    x[i] = i == j ? 1.0F : 0.0F;
+    x[i] = ptx::one_if_equal(static_cast<float>(j), static_cast<float>(i));
   float4 lo[kAhead];
   const auto send = [&](int n) {
     lo[n % kAhead] =
