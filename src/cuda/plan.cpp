@@ -32,9 +32,10 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
 void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
   Segments& segments = args->segments;
   const Dims& d = problem.dims;
-  segments.pairs = hopper::clusters();
+  const hopper::PieceForm form = hopper::piece_form(d.K, hopper::clusters());
+  segments.pairs = form == hopper::PieceForm::kPair;
   segments.cuts = hopper::cut_sequences(problem);
-  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV, segments.pairs) : 1;
+  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV, form) : 1;
   const std::int64_t others = segments.cuts * (segments.most - 1);  // ranks but one
   if (others > 0) {
     segments.ends = arena->take<float>(others * d.HV * d.K * d.V);

@@ -13,6 +13,9 @@ namespace {
 namespace hopper = cuda::hopper;
 
 using hopper::HeadForm;
+using hopper::PieceForm;
+
+constexpr PieceForm kForms[] = {PieceForm::kBlock, PieceForm::kNarrow, PieceForm::kPair};
 
 TEST(HopperTiling, HeadsAreSplitWhileMultiprocessorsAreFree) {
   constexpr std::int64_t kSms = 132;
@@ -45,12 +48,14 @@ TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
                             {17, 1, 1},
                             {96, 1, 1},
                             {1000, 1, 1}}) {
-    EXPECT_EQ(hopper::most_segments(e.heads, false), e.alone) << e.heads;
-    EXPECT_EQ(hopper::most_segments(e.heads, true), e.pairs) << e.heads;
+    EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kBlock), e.alone) << e.heads;
+    EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kNarrow), e.alone) << e.heads;
+    EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kPair), e.pairs) << e.heads;
   }
   for (std::int64_t heads = 1; heads <= 16; ++heads) {
-    for (const bool pairs : {false, true}) {
-      const int most = hopper::most_segments(heads, pairs);
+    for (const PieceForm form : kForms) {
+      const bool pairs = form == PieceForm::kPair;
+      const int most = hopper::most_segments(heads, form);
       EXPECT_GE(most, 3) << heads;  // the chain has a link
       const int blocks = pairs ? 2 : 1;
       EXPECT_LE(blocks * hopper::first_pass_pieces(most, pairs) * heads, 132) << heads;
@@ -63,6 +68,14 @@ TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
   EXPECT_EQ(hopper::first_pass_pieces(1, false), 1);
 }
 
+// Heads of 64 have one update warpgroup: whatever the switch says, two blocks never share them.
+TEST(HopperSegmentRule, NarrowHeads_AreNeverInPairs) {
+  EXPECT_EQ(hopper::piece_form(64, false), PieceForm::kNarrow);
+  EXPECT_EQ(hopper::piece_form(64, true), PieceForm::kNarrow);
+  EXPECT_EQ(hopper::piece_form(128, false), PieceForm::kBlock);
+  EXPECT_EQ(hopper::piece_form(128, true), PieceForm::kPair);
+}
+
 TEST(HopperSegmentRule, ShortSequences_StayWhole) {
   EXPECT_EQ(hopper::segment_count(5, 0), 1);
   EXPECT_EQ(hopper::segment_count(5, 4095), 1);
@@ -72,9 +85,9 @@ TEST(HopperSegmentRule, ShortSequences_StayWhole) {
 
 // In the order of ranks every block comes once, and no segment is empty.
 TEST(HopperSegmentRule, Segments_CoverASequence) {
-  for (int how = 0; how < 4; ++how) {
+  for (int how = 0; how < 6; ++how) {
     const bool reverse = how % 2 == 1;
-    const bool pairs = how / 2 == 1;
+    const PieceForm form = kForms[how / 2];
     for (int most = 2; most <= 9; ++most) {
       for (std::int64_t tokens : {std::int64_t{4096}, std::int64_t{4097}, std::int64_t{4160},
                                   std::int64_t{5000}, std::int64_t{8191}, std::int64_t{65536},
@@ -83,7 +96,7 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
         std::uint32_t edge = reverse ? blocks : 0;
         std::uint32_t longest = 0;
         for (int rank = 0; rank < most; ++rank) {
-          const auto at = hopper::segment_blocks(tokens, most, rank, reverse, pairs);
+          const auto at = hopper::segment_blocks(tokens, most, rank, reverse, form);
           EXPECT_GE(at.count, 1) << most << " segments of " << tokens << ", rank " << rank;
           EXPECT_EQ(reverse ? at.first + at.count : at.first, edge);
           edge = reverse ? at.first : at.first + at.count;
@@ -91,18 +104,24 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
         }
         EXPECT_EQ(edge, reverse ? 0U : blocks);
         const auto all = static_cast<std::uint32_t>(most);
-        const std::uint32_t bound =
-            pairs ? blocks / (8 * all + 1) * 9 + 9 : blocks / (3 * all - 1) * 3 + 3;
+        const std::uint32_t bound = form == PieceForm::kBlock  ? blocks / (3 * all - 1) * 3 + 3
+                                    : form == PieceForm::kPair ? blocks / (8 * all + 1) * 9 + 9
+                                                               : blocks / (8 * all - 1) * 8 + 8;
         EXPECT_LE(longest, bound + all) << most << " segments of " << tokens;
       }
     }
   }
   // T 8192 of 16 heads: rank 0 is the shorter one, in pairs the longer one.
-  EXPECT_EQ(hopper::segment_blocks(8192, 5, 0, false, false).count, 20U);
-  EXPECT_EQ(hopper::segment_blocks(8192, 5, 1, false, false).count, 27U);
-  EXPECT_EQ(hopper::segment_blocks(8192, 5, 0, false, true).count, 28U);
-  EXPECT_EQ(hopper::segment_blocks(8192, 5, 1, false, true).count, 25U);
-  EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true, false).count, 3U);
+  const auto count = [](int rank, PieceForm form) {
+    return hopper::segment_blocks(8192, 5, rank, false, form).count;
+  };
+  EXPECT_EQ(count(0, PieceForm::kBlock), 20U);
+  EXPECT_EQ(count(1, PieceForm::kBlock), 27U);
+  EXPECT_EQ(count(0, PieceForm::kNarrow), 24U);
+  EXPECT_EQ(count(1, PieceForm::kNarrow), 26U);
+  EXPECT_EQ(count(0, PieceForm::kPair), 28U);
+  EXPECT_EQ(count(1, PieceForm::kPair), 25U);
+  EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true, PieceForm::kBlock).count, 3U);
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
 // One pass over `heads` pieces: value heads of sequences or of segments.
 template <Kind kKind, bool kStandard>
 void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
-  if (args.shape.K == 64) {
+  if (args.shape.K == 64) {  // never in pairs
     run<Whole64<kKind, kStandard>>(args, heads, num_sms, stream);
     return;
   }

@@ -1,8 +1,9 @@
 // Into how many segments a sequence is cut, and where.
 //
 // The bits of a result depend on it, and those of a sequence must not depend on its neighbours: the
-// rule looks at the number of value heads and at the sequence's own length, at nothing else (not at
-// the batch, not at the GPU). It is made for one or two long sequences per call. With P segments
+// rule looks at the value heads, their number and size, and at the sequence's own length, at
+// nothing else (not at the batch, not at the GPU). It is made for one or two long sequences per
+// call. With P segments
 // the first pass has 2 P - 3 pieces per head (the first segment, and of all others but the last
 // their end and their map), the second P - 1. Where two blocks share a piece (`pairs`, a switch of
 // the process) the first pass has P - 1, too: end and map are one.
@@ -23,11 +24,21 @@ inline constexpr std::int64_t kCutUpToHeads = 16;     // more heads fill a GPU b
 inline constexpr std::int64_t kMostSegments = 9;
 inline constexpr std::int64_t kPieces = 132;  // of the first pass of one sequence, at most
 
+// Who works on a piece: a block with a head of 128 or of 64 (kNarrow), or two with one of 128.
+// A head of 64 has one update warpgroup, which nothing can split, whatever the switch for pairs.
+enum class PieceForm { kBlock, kNarrow, kPair };
+
+KDA_HOPPER_BOTH constexpr PieceForm piece_form(std::int64_t head_size, bool pairs) {
+  if (head_size == 64) return PieceForm::kNarrow;
+  return pairs ? PieceForm::kPair : PieceForm::kBlock;
+}
+
 // Segments of a sequence that is long enough.
-KDA_HOPPER_BOTH constexpr int most_segments(std::int64_t heads, bool pairs) {
+KDA_HOPPER_BOTH constexpr int most_segments(std::int64_t heads, PieceForm form) {
   if (heads < 1 || heads > kCutUpToHeads) return 1;
   // (2 P - 3) heads <= kPieces; 2 (P - 1) heads <= kPieces.
-  const std::int64_t most = pairs ? kPieces / 2 / heads + 1 : (kPieces + 3 * heads) / (2 * heads);
+  const std::int64_t most =
+      form == PieceForm::kPair ? kPieces / 2 / heads + 1 : (kPieces + 3 * heads) / (2 * heads);
   return static_cast<int>(most < kMostSegments ? most : kMostSegments);
 }
 
@@ -49,18 +60,32 @@ struct SegmentBlocks {
   std::uint32_t count = 0;
 };
 
+// Of all ranks but 0, rounded to the nearest. Rank 0 has what is left, about two thirds of that: in
+// the first pass it alone has outputs. With heads of 64, whose outputs cost less, it has seven
+// eighths; with pairs nine eighths: two blocks have half of its columns each, and all columns of an
+// end or a map.
+KDA_HOPPER_BOTH constexpr std::uint32_t blocks_of_a_segment(std::uint32_t blocks, std::uint32_t all,
+                                                            PieceForm form) {
+  switch (form) {
+    case PieceForm::kBlock:
+      return (6 * blocks + 3 * all - 1) / (2 * (3 * all - 1));
+    case PieceForm::kNarrow:
+      return (8 * blocks + (8 * all - 1) / 2) / (8 * all - 1);
+    case PieceForm::kPair:
+      break;
+  }
+  return (8 * blocks + 4 * all) / (8 * all + 1);
+}
+
 // The segment of rank `rank`, in the order in which a scan meets them, of a sequence of fewer than
-// 2^28 blocks (32-bit divisions: kernels make them). Rank 0 has about two thirds of the
-// others, which are equal: in the first pass it alone has outputs. With pairs it has nine eighths:
-// two blocks have half of its columns each, and all columns of an end or a map.
+// 2^28 blocks (32-bit divisions: kernels make them).
 KDA_HOPPER_BOTH constexpr SegmentBlocks segment_blocks(std::int64_t tokens, int segments, int rank,
-                                                       bool reverse, bool pairs) {
+                                                       bool reverse, PieceForm form) {
   const auto blocks = static_cast<std::uint32_t>((tokens + 63) >> 6);
   if (segments == 1) return {0, blocks};
   const auto all = static_cast<std::uint32_t>(segments);
   const auto at = static_cast<std::uint32_t>(rank);
-  const std::uint32_t each = pairs ? (8 * blocks + 4 * all) / (8 * all + 1)
-                                   : (6 * blocks + 3 * all - 1) / (2 * (3 * all - 1));
+  const std::uint32_t each = blocks_of_a_segment(blocks, all, form);
   const std::uint32_t zero = blocks - (all - 1) * each;
   const std::uint32_t before = at == 0 ? 0 : zero + (at - 1) * each;
   const std::uint32_t count = at == 0 ? zero : each;
