@@ -37,30 +37,31 @@ TEST(HopperTiling, BlocksShareAHead_WhereThatTakesLessThanRoundsOfWholeHeads) {
 TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
   struct Expected {
     std::int64_t heads;
-    int alone, pairs;
+    int alone, pairs, narrow;
   };
-  for (const Expected& e : {Expected{0, 1, 1},
-                            {1, 9, 9},
-                            {8, 9, 9},
-                            {11, 7, 7},
-                            {12, 7, 6},
-                            {16, 5, 5},
-                            {17, 1, 1},
-                            {96, 1, 1},
-                            {1000, 1, 1}}) {
+  for (const Expected& e : {Expected{0, 1, 1, 1},
+                            {1, 9, 9, 17},
+                            {8, 9, 9, 17},
+                            {11, 7, 7, 13},
+                            {12, 7, 6, 12},
+                            {16, 5, 5, 9},
+                            {17, 1, 1, 8},
+                            {32, 1, 1, 5},
+                            {33, 1, 1, 1},
+                            {1000, 1, 1, 1}}) {
     EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kBlock), e.alone) << e.heads;
-    EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kNarrow), e.alone) << e.heads;
     EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kPair), e.pairs) << e.heads;
+    EXPECT_EQ(hopper::most_segments(e.heads, PieceForm::kNarrow), e.narrow) << e.heads;
   }
-  for (std::int64_t heads = 1; heads <= 16; ++heads) {
-    for (const PieceForm form : kForms) {
-      const bool pairs = form == PieceForm::kPair;
+  for (const PieceForm form : kForms) {
+    const bool joint = form != PieceForm::kBlock;
+    const int blocks = form == PieceForm::kPair ? 2 : 1;
+    for (std::int64_t heads = 1; heads <= (form == PieceForm::kNarrow ? 32 : 16); ++heads) {
       const int most = hopper::most_segments(heads, form);
       EXPECT_GE(most, 3) << heads;  // the chain has a link
-      const int blocks = pairs ? 2 : 1;
-      EXPECT_LE(blocks * hopper::first_pass_pieces(most, pairs) * heads, 132) << heads;
-      if (most < 9) {  // one more would not fit
-        EXPECT_GT(blocks * hopper::first_pass_pieces(most + 1, pairs) * heads, 132) << heads;
+      EXPECT_LE(blocks * hopper::first_pass_pieces(most, joint) * heads, 132) << heads;
+      if (most < (form == PieceForm::kNarrow ? 17 : 9)) {  // one more would not fit
+        EXPECT_GT(blocks * hopper::first_pass_pieces(most + 1, joint) * heads, 132) << heads;
       }
     }
   }
@@ -68,7 +69,7 @@ TEST(HopperSegmentRule, FirstPassOfOneSequence_FillsTheGpuOnce) {
   EXPECT_EQ(hopper::first_pass_pieces(1, false), 1);
 }
 
-// Heads of 64 have one update warpgroup: whatever the switch says, two blocks never share them.
+// Whatever the switch says, two blocks never share a head of 64.
 TEST(HopperSegmentRule, NarrowHeads_AreNeverInPairs) {
   EXPECT_EQ(hopper::piece_form(64, false), PieceForm::kNarrow);
   EXPECT_EQ(hopper::piece_form(64, true), PieceForm::kNarrow);
@@ -88,7 +89,7 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
   for (int how = 0; how < 6; ++how) {
     const bool reverse = how % 2 == 1;
     const PieceForm form = kForms[how / 2];
-    for (int most = 2; most <= 9; ++most) {
+    for (int most = 2; most <= (form == PieceForm::kNarrow ? 17 : 9); ++most) {
       for (std::int64_t tokens : {std::int64_t{4096}, std::int64_t{4097}, std::int64_t{4160},
                                   std::int64_t{5000}, std::int64_t{8191}, std::int64_t{65536},
                                   std::int64_t{1000000}, std::int64_t{(1LL << 28) - 1} * 64}) {
@@ -104,21 +105,25 @@ TEST(HopperSegmentRule, Segments_CoverASequence) {
         }
         EXPECT_EQ(edge, reverse ? 0U : blocks);
         const auto all = static_cast<std::uint32_t>(most);
-        const std::uint32_t bound = form == PieceForm::kBlock  ? blocks / (3 * all - 1) * 3 + 3
-                                    : form == PieceForm::kPair ? blocks / (8 * all + 1) * 9 + 9
-                                                               : blocks / (8 * all - 1) * 8 + 8;
+        if (form == PieceForm::kNarrow) {
+          EXPECT_EQ(longest, (blocks + all - 1) / all) << most << " segments of " << tokens;
+          continue;
+        }
+        const std::uint32_t bound = form == PieceForm::kPair ? blocks / (8 * all + 1) * 9 + 9
+                                                             : blocks / (3 * all - 1) * 3 + 3;
         EXPECT_LE(longest, bound + all) << most << " segments of " << tokens;
       }
     }
   }
-  // T 8192 of 16 heads: rank 0 is the shorter one, in pairs the longer one.
+  // T 8192 in five segments: rank 0 is the shorter one, in pairs the longer one; of heads of 64 the
+  // first ranks are longer if any.
   const auto count = [](int rank, PieceForm form) {
     return hopper::segment_blocks(8192, 5, rank, false, form).count;
   };
   EXPECT_EQ(count(0, PieceForm::kBlock), 20U);
   EXPECT_EQ(count(1, PieceForm::kBlock), 27U);
-  EXPECT_EQ(count(0, PieceForm::kNarrow), 24U);
-  EXPECT_EQ(count(1, PieceForm::kNarrow), 26U);
+  EXPECT_EQ(count(0, PieceForm::kNarrow), 26U);
+  EXPECT_EQ(count(4, PieceForm::kNarrow), 25U);
   EXPECT_EQ(count(0, PieceForm::kPair), 28U);
   EXPECT_EQ(count(1, PieceForm::kPair), 25U);
   EXPECT_EQ(hopper::segment_blocks(130, 1, 0, true, PieceForm::kBlock).count, 3U);
