@@ -177,6 +177,11 @@ __device__ inline void follow_ring(std::uint32_t smem, int lane, int num_chunks,
   }
 }
 
+// quiet_update.cuh: a segment that is run for its end or its map.
+template <typename C>
+__device__ inline void quiet_update(const Work& w, std::uint32_t smem, int group, int warp,
+                                    int lane, RingPosition<C::kSlots>* at, float (&state)[32]);
+
 template <typename C>
 __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, int group, int warp,
                                    int lane, int num_items) {
@@ -204,6 +209,14 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
     }
     const int v_warp = w.v0 + first_column<C>(group) + 16 * warp;
     load_begin<C>(args, w, args.in.initial_state, v_warp + r, c2, state);
+    if constexpr (C::kEndAndMap) {
+      if (w.quiet) {
+        quiet_update<C>(w, smem, group, warp, lane, &at, state[0]);
+        store_end<C>(args, update_work<C>(args, ptx::forgotten(item), group), args.final_state,
+                     v_warp + r, c2, state);
+        continue;
+      }
+    }
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)
       pack_state<64>(state[half], frag[half]);
