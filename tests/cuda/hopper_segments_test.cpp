@@ -18,6 +18,14 @@ class HopperSegments : public HopperFixture {
   void TearDown() override { cuda::set_hopper_segments(true); }
 };
 
+// K = V = 64.
+Case narrow(const std::string& name, std::int64_t heads) {
+  Case c = served(name);
+  c.H = c.HV = heads;
+  c.K = c.V = 64;
+  return c;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   const auto add = [&](const std::string& name, std::int64_t T) -> Case& {
@@ -44,6 +52,32 @@ std::vector<Case> cases() {
   Case& packed = add("packed", 8500);
   packed.HV = 2;
   packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
+  const auto add_narrow = [&](const std::string& name, std::int64_t T) -> Case& {
+    Case& c = add(name + "_d64", T);
+    c.K = c.V = 64;
+    return c;
+  };
+  // The last segment ends with a whole 64-token block, or one of 1, 2 and 3 chunks of 16.
+  for (std::int64_t T : {4096, 4097, 4096 + 17, 8192 + 48})
+    add_narrow("tokens_" + std::to_string(T), T);
+  add_narrow("open_gate", 4111).decays = Decays::kZero;
+  add_narrow("saturated_gate", 4100).decays = Decays::kBound;
+  add_narrow("standard_gate", 4100).gate = GateInput::kStandard;
+  Case& far = add_narrow("standard_gate_far", 4100);  // chunks that are done over, of maps too
+  far.gate = GateInput::kStandard;
+  far.decays = Decays::kBound;
+  Case& without = add_narrow("without_states", 4100);
+  without.initial_state = without.final_state = without.d_final_state = without.h_kv = false;
+  add_narrow("transposed_states", 4100).state_layout = Layout::kTransposed;
+  Case& parts = add_narrow("slices", 4100);
+  parts.in_layout = parts.out_layout = Layout::kFusedSlice;
+  Case& narrow_grouped = add_narrow("grouped_batch", 4105);
+  narrow_grouped.B = 2;
+  narrow_grouped.H = 2;
+  narrow_grouped.HV = 4;
+  Case& narrow_packed = add_narrow("packed", 8500);
+  narrow_packed.HV = 2;
+  narrow_packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
   return all;
 }
 
@@ -64,69 +98,115 @@ TEST_F(HopperSegments, SixteenHeads_AsInOnePiece) {
   cuda::set_hopper_segments(false);
   expect_near(run_chunk(backend_, c, data), cut);
 }
+TEST_F(HopperSegments, SixteenNarrowHeads_AsInOnePiece) {
+  Case c = narrow("narrow", 16);
+  c.T = 4100;
+  c.decays = Decays::kZero;
+  expect_served(c);
+  const CaseData data = make_data(c, backend_.io);
+  const RunResult cut = run_chunk(backend_, c, data);
+  cuda::set_hopper_segments(false);
+  expect_near(run_chunk(backend_, c, data), cut);
+}
+
+// Heads of 64 are never shared by two blocks, so the switch for that changes neither the bits of a
+// dense call, nor of a packed one, nor what they need.
+TEST_F(HopperSegments, NarrowHeads_DoNotSeeTheSwitchForClusters) {
+  const bool before = cuda::hopper_clusters();
+  for (const bool packed : {false, true}) {
+    Case c = narrow("narrow", 2);
+    c.T = 4500;
+    if (packed) c.cu = {0, 64, 4300, 4300, 4500};
+    expect_served(c);
+    const CaseData data = make_data(c, backend_.io);
+    cuda::set_hopper_clusters(false);
+    const RunResult off = run_chunk(backend_, c, data, {.keep_bits = true});
+    cuda::set_hopper_clusters(true);
+    const RunResult on = run_chunk(backend_, c, data, {.keep_bits = true});
+    cuda::set_hopper_clusters(before);
+    for (const RunResult* result : {&off, &on}) {
+      ASSERT_EQ(result->unsupported, "");
+      for (const std::string& fault : result->faults)
+        ADD_FAILURE() << fault;
+    }
+    EXPECT_EQ(off.backward_workspace, on.backward_workspace);
+    for (const auto& [quantity, bits] : off.bits)
+      EXPECT_EQ(bits, on.bits.at(quantity)) << name_of(quantity);
+  }
+}
 
 // One row, and the same row among three.
 TEST_F(HopperSegments, LongRows_DoNotSeeTheBatch) {
-  Case c = served("rows");
-  c.B = 3;
-  c.T = 4170;
-  c.H = 1;
-  c.HV = 2;
-  expect_served(c);
-  const CaseData data = make_data(c, backend_.io);
-  const RunResult all = run_chunk(backend_, c, data);
-  for (std::int64_t n = 0; n < c.B; ++n)
-    expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
+  for (const std::int64_t d : {64, 128}) {
+    Case c = served("rows");
+    c.B = 3;
+    c.T = 4170;
+    c.H = 1;
+    c.HV = 2;
+    c.K = c.V = d;
+    expect_served(c);
+    const CaseData data = make_data(c, backend_.io);
+    const RunResult all = run_chunk(backend_, c, data);
+    for (std::int64_t n = 0; n < c.B; ++n)
+      expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
+  }
 }
 
 // Sequences of a pack, cut and whole, against each on its own.
 TEST_F(HopperSegments, PackedSequences_DoNotSeeEachOther) {
-  Case c = served("pack");
-  c.H = 1;
-  c.HV = 2;
-  c.T = 12500;
-  c.cu = {0, 100, 4200, 4200, 8300, 12399, 12500};
-  expect_served(c);
-  const CaseData data = make_data(c, backend_.io);
-  const RunResult all = run_chunk(backend_, c, data);
-  for (std::int64_t n : {0, 1, 3, 4, 5}) {
-    const auto at = static_cast<std::size_t>(n);
-    expect_same_bits(backend_, c, data, all, n, c.cu[at], c.cu[at + 1]);
+  for (const std::int64_t d : {64, 128}) {
+    Case c = served("pack");
+    c.H = 1;
+    c.HV = 2;
+    c.K = c.V = d;
+    c.T = 12500;
+    c.cu = {0, 100, 4200, 4200, 8300, 12399, 12500};
+    expect_served(c);
+    const CaseData data = make_data(c, backend_.io);
+    const RunResult all = run_chunk(backend_, c, data);
+    for (std::int64_t n : {0, 1, 3, 4, 5}) {
+      const auto at = static_cast<std::size_t>(n);
+      expect_same_bits(backend_, c, data, all, n, c.cu[at], c.cu[at + 1]);
+    }
   }
 }
 
 // Boundaries that only the device knows: the host can but bound the number of pieces.
 TEST_F(HopperSegments, BoundariesOnTheDevice_SameBits) {
-  for (const auto& cu : {std::vector<std::int64_t>{0, 5000, 5100, 9300},
-                         std::vector<std::int64_t>{0, 3000, 6000, 9300},
-                         std::vector<std::int64_t>{0, 0, 9300, 9300}}) {
-    Case c = served("device_boundaries");
-    c.H = c.HV = 1;
-    c.T = 9300;
-    c.cu = cu;
-    c.h_kv = false;
-    expect_served(c);
-    const CaseData data = make_data(c, backend_.io);
-    const RunResult expected = run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
-    const DeviceInputs inputs(backend_, c, data);
-    DeviceTensor boundaries(*backend_.memory, DType::kI64, {4}, Layout::kContiguous);
-    boundaries.upload(c.cu);
-    DeviceTensor o(*backend_.memory, backend_.io, {1, c.T, 1, 128}, Layout::kContiguous);
-    DeviceTensor final_state(*backend_.memory, DType::kF32, {3, 1, 128, 128}, Layout::kContiguous);
-    ChunkForwardParams p;
-    p.in = inputs.operator_inputs(c);
-    p.in.cu_seqlens = boundaries.view();
-    p.o = o.view();
-    p.final_state_kv = final_state.view();
-    Context context;
-    context.backend = Backend::kCuda;
-    context.stream = backend_.memory->stream();
-    const GuardedWorkspace workspace(*backend_.memory, chunk_forward_workspace_bytes(p, context));
-    context.workspace = workspace.get();
-    chunk_forward(p, context);
-    EXPECT_EQ(o.bits(), expected.bits.at(Quantity::kO));
-    EXPECT_EQ(final_state.bits(), expected.bits.at(Quantity::kFinalState));
-    EXPECT_EQ(workspace.damage(), "");
+  for (const std::int64_t d : {64, 128}) {
+    for (const auto& cu : {std::vector<std::int64_t>{0, 5000, 5100, 9300},
+                           std::vector<std::int64_t>{0, 3000, 6000, 9300},
+                           std::vector<std::int64_t>{0, 0, 9300, 9300}}) {
+      Case c = served("device_boundaries");
+      c.H = c.HV = 1;
+      c.K = c.V = d;
+      c.T = 9300;
+      c.cu = cu;
+      c.h_kv = false;
+      expect_served(c);
+      const CaseData data = make_data(c, backend_.io);
+      const RunResult expected =
+          run_chunk(backend_, c, data, {.backward = false, .keep_bits = true});
+      const DeviceInputs inputs(backend_, c, data);
+      DeviceTensor boundaries(*backend_.memory, DType::kI64, {4}, Layout::kContiguous);
+      boundaries.upload(c.cu);
+      DeviceTensor o(*backend_.memory, backend_.io, {1, c.T, 1, d}, Layout::kContiguous);
+      DeviceTensor final_state(*backend_.memory, DType::kF32, {3, 1, d, d}, Layout::kContiguous);
+      ChunkForwardParams p;
+      p.in = inputs.operator_inputs(c);
+      p.in.cu_seqlens = boundaries.view();
+      p.o = o.view();
+      p.final_state_kv = final_state.view();
+      Context context;
+      context.backend = Backend::kCuda;
+      context.stream = backend_.memory->stream();
+      const GuardedWorkspace workspace(*backend_.memory, chunk_forward_workspace_bytes(p, context));
+      context.workspace = workspace.get();
+      chunk_forward(p, context);
+      EXPECT_EQ(o.bits(), expected.bits.at(Quantity::kO));
+      EXPECT_EQ(final_state.bits(), expected.bits.at(Quantity::kFinalState));
+      EXPECT_EQ(workspace.damage(), "");
+    }
   }
 }
 

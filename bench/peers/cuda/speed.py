@@ -46,6 +46,8 @@ CASES = [
     Case(1, 4096, 16),
     *(Case(1, 8192, heads, gate=gate) for heads in (96, 64) for gate in ("weak", "init")),
     Case(1, 8192, 64, dim=64),
+    Case(1, 8192, 16, dim=64),
+    Case(1, 65536, 8, dim=64),
     Case(1, 8192, 96, bounded=False),
     Case(1, 8192, 96, lengths=PACKED),
     Case(1, 8192, 64, lengths=PACKED),

@@ -2,8 +2,8 @@
 //
 // In [K, V]: S_r = M_r S_(r-1) + E_r for the ranks r = 1 .. P - 2 of every sequence that is cut,
 // S_0 is where rank 0 ended; f32, in a fixed order, in place of E. A link of work is 16 value
-// columns of a head; 128 threads have two rows of 8 columns each. The next map is on its way while
-// this one is used.
+// columns of a head; 128 threads have two rows of 8 columns each, with heads of 64 of 4. The next
+// map is on its way while this one is used.
 //
 // Where blocks work alone the chain is a launch of its own (segments.cuh). In clusters it is the
 // beginning of the second pass: each block, before its ring is in use, draws links until none is
@@ -21,25 +21,28 @@
 
 namespace kda::cuda::hopper {
 
+template <int kHead>  // K = V
 struct SegmentSmem {
-  static constexpr int kD = 128;
+  static constexpr int kD = kHead;
   static constexpr int kColumns = 16;
   static constexpr int kThreads = 128;
-  static constexpr int kLinks = kD / kColumns;  // of a head
-  float map[2][kD * kD];                        // [column, row]
+  static constexpr int kLinks = kD / kColumns;                       // of a head
+  static constexpr int kFours = kD * kColumns / (2 * 4 * kThreads);  // columns of a thread / 4
+  float map[2][kD * kD];                                             // [column, row]
   float state[2][kD][kColumns];
 };
 
 // Links are numbered by heads of the sequences that are cut. All kAll threads of the block come;
 // the first SegmentSmem::kThreads compute, all of them load.
-template <int kAll>
-__device__ inline void make_link(const ChunkArgs& args, SegmentSmem& s, std::uint32_t link) {
-  constexpr int kD = SegmentSmem::kD;
-  constexpr int kColumns = SegmentSmem::kColumns;
+template <int kAll, int kD>
+__device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std::uint32_t link) {
+  constexpr int kColumns = SegmentSmem<kD>::kColumns;
+  constexpr int kThreads = SegmentSmem<kD>::kThreads;
+  constexpr int kFours = SegmentSmem<kD>::kFours;
   const int thread = static_cast<int>(threadIdx.x);
-  const bool computes = kAll == SegmentSmem::kThreads || thread < SegmentSmem::kThreads;
-  const int k = 2 * (thread % 64);
-  const int v = thread / 64 * 8;
+  const bool computes = kAll == kThreads || thread < kThreads;
+  const int k = 2 * (thread % (kD / 2));
+  const int v = thread / (kD / 2) * (4 * kFours);
   const int v0 = static_cast<int>(link) % (kD / kColumns) * kColumns;
   const std::int64_t head = link / (kD / kColumns);  // of the sequences that are cut
   const std::int64_t n = head / args.shape.HV;
@@ -58,25 +61,25 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem& s, std::uin
   };
   if (ranks < 2 || (args.segments.counts != nullptr && n >= args.segments.counts[2])) return;
   load_map(1);
-  // [row of the two][four columns of the eight]
+  // [row of the two][four columns of a thread's]
   float4* end = reinterpret_cast<float4*>(args.segments.ends + first + k * kD + v0 + v);
   if (computes) {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
 #pragma unroll
-      for (int four = 0; four < 2; ++four)
+      for (int four = 0; four < kFours; ++four)
         *reinterpret_cast<float4*>(&s.state[0][k + row][v + 4 * four]) = end[kD / 4 * row + four];
     }
   }
   for (int rank = 1; rank < ranks; ++rank) {
     if (rank + 1 < ranks) load_map(rank + 1);
     end += next / 4;
-    float4 sum[2][2];
+    float4 sum[2][kFours];
     if (computes) {
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
-        for (int four = 0; four < 2; ++four)
+        for (int four = 0; four < kFours; ++four)
           sum[row][four] = end[kD / 4 * row + four];
       }
     }
@@ -93,7 +96,7 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem& s, std::uin
       for (int j = 0; j < kD; ++j) {
         const float2 m = *reinterpret_cast<const float2*>(map + j * kD);
 #pragma unroll
-        for (int four = 0; four < 2; ++four) {
+        for (int four = 0; four < kFours; ++four) {
           const float4 x = *reinterpret_cast<const float4*>(&now[j][v + 4 * four]);
 #pragma unroll
           for (int row = 0; row < 2; ++row) {
@@ -108,7 +111,7 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem& s, std::uin
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
-        for (int four = 0; four < 2; ++four) {
+        for (int four = 0; four < kFours; ++four) {
           end[kD / 4 * row + four] = sum[row][four];
           *reinterpret_cast<float4*>(&s.state[rank % 2][k + row][v + 4 * four]) = sum[row][four];
         }
@@ -141,14 +144,14 @@ __device__ inline void clear_chain(const ChunkArgs& args) {
 // The block's share of the chain, in the memory of its ring, by all threads.
 template <typename C>
 __device__ inline void make_chain(const ChunkArgs& args, char* shared) {
-  static_assert(sizeof(SegmentSmem) + sizeof(std::uint32_t) <= C::kBarriers);
-  auto& s = *reinterpret_cast<SegmentSmem*>(shared);
-  auto* drawn = reinterpret_cast<std::uint32_t*>(shared + sizeof(SegmentSmem));
+  using Smem = SegmentSmem<C::kK>;
+  static_assert(sizeof(Smem) + sizeof(std::uint32_t) <= C::kBarriers);
+  auto& s = *reinterpret_cast<Smem*>(shared);
+  auto* drawn = reinterpret_cast<std::uint32_t*>(shared + sizeof(Smem));
   const Segments& segments = args.segments;
   const std::int64_t cuts = segments.counts == nullptr ? segments.cuts : segments.counts[2];
   const std::uint32_t links =
-      segments.most < 3 ? 0U
-                        : static_cast<std::uint32_t>(cuts) * args.shape.HV * SegmentSmem::kLinks;
+      segments.most < 3 ? 0U : static_cast<std::uint32_t>(cuts) * args.shape.HV * Smem::kLinks;
   std::uint32_t* words = chain_words(args);
   while (true) {
     if (threadIdx.x == 0) *drawn = atomicAdd(words, 1U);
@@ -157,7 +160,7 @@ __device__ inline void make_chain(const ChunkArgs& args, char* shared) {
     if (link >= links) break;
     make_link<C::kThreads>(args, s, link);  // ends with a barrier behind its stores
     if (threadIdx.x == 0) {
-      const std::uint32_t head = link / SegmentSmem::kLinks;
+      const std::uint32_t head = link / Smem::kLinks;
       const std::uint32_t n = head / args.shape.HV;
       const std::int64_t place =
           static_cast<std::int64_t>(n) * (segments.most - 2) * args.shape.HV + head;
@@ -175,7 +178,7 @@ __device__ inline void wait_chain(const ChunkArgs& args, const Work& w, int lane
   if (lane == 0) {
     const std::uint32_t* done =
         chain_words(args) + 1 + w.place - static_cast<std::int64_t>(w.rank) * args.shape.HV;
-    while (ptx::load_acquire(done) < SegmentSmem::kLinks)
+    while (ptx::load_acquire(done) < SegmentSmem<C::kK>::kLinks)
       ptx::sleep_nanoseconds(50);
   }
   __syncwarp();  // what one lane has seen, before the others' reads

@@ -49,6 +49,11 @@ struct Config {
   static constexpr int kLoaders = kSnapshots ? 64 : 128;
   static constexpr int kLoadThreads = kCluster ? kLoaders / 2 : kLoaders;  // per barrier
   static constexpr int kHalves = kK / 64;
+  // First passes over segments of K = 64: one update warpgroup makes the end of a segment, the
+  // other its map, from the same factors.
+  static constexpr bool kEndAndMap = kK == 64 && kValueGroups == 2;
+  // An item has all columns of a head; of a segment in a first pass it has end and map.
+  static constexpr bool kJoint = kCluster || kEndAndMap;
   // Orders of loads that spare waits. Clusters have been tested only without them.
   static constexpr bool kTuned = !kCluster;
   static_assert(kK == 64 || kK == 128);
@@ -88,8 +93,8 @@ struct Config {
   // conflicts.
   static constexpr int kStageRow = 64 * 2 + 16;
   static constexpr int kStageBytes = kSnapshots ? kK * kStageRow : 0;
-  // In a cluster a block with outputs has one update warpgroup at work.
-  static constexpr int kStageGroups = kCluster ? 1 : kValueGroups;
+  // In a joint item with outputs a block has one update warpgroup at work.
+  static constexpr int kStageGroups = kJoint ? 1 : kValueGroups;
 
   static constexpr int kSmall = kAllSlots * kSlotBytes + kValueSlots * kValueBytes;
   static constexpr int kScratch = kSmall + kAllSlots * kSmallBytes;

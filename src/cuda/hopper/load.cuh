@@ -64,7 +64,7 @@ __device__ inline void load_role(const ChunkArgs& args, std::uint32_t smem, int 
 #pragma unroll
         for (int group = 0; group < C::kValueGroups; ++group) {
           load_piece(to + C::kValues + group * C::kValuesHalf, v + on * values.s1 + 64 * group,
-                     valid && has_values);
+                     valid && has_values && !(C::kEndAndMap && group > 0));
         }
       }
       ptx::cp_async_mbarrier_arrive(loaded_barrier<C>(smem, at.slot));

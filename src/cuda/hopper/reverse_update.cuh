@@ -60,8 +60,14 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
   for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
-    const Work w = work_at<C>(args, item);
-    const int v_warp = w.v0 + 64 * group + 16 * warp;
+    const Work w = update_work<C>(args, item, group);
+    if constexpr (C::kEndAndMap) {
+      if (!w.quiet && group > 0) {
+        follow_ring<C>(smem, lane, w.num_chunks, &at);
+        continue;
+      }
+    }
+    const int v_warp = w.v0 + first_column<C>(group) + 16 * warp;
     load_begin<C>(args, w, args.d_final_state, v_warp + r, c2, state);
     const int num_blocks = w.num_chunks / kSteps;
     // Tokens whose rows leave; none if the item is run for what it makes of a state.
@@ -190,8 +196,8 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         }
       }
     }
-    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, v_warp + r, c2,
-                 state);
+    store_end<C>(args, update_work<C>(args, ptx::forgotten(item), group), args.d_initial_state,
+                 v_warp + r, c2, state);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "cuda/hopper/cluster_reverse.cuh"
 #include "cuda/hopper/cluster_update.cuh"
 #include "cuda/hopper/prep_role.cuh"
+#include "cuda/hopper/quiet_update.cuh"
 #include "cuda/hopper/reverse_update.cuh"
 #include "cuda/hopper/update.cuh"
 

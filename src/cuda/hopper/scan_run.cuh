@@ -42,10 +42,13 @@ struct Maps128<Kind::kReverse, kStandard>
     : Make<Kind::kReverse, kStandard, 128, 2, 1, 8, 192, 96, 4, 8> {};
 template <Kind kKind, bool kStandard>
 struct Whole64 : Make<kKind, kStandard, 64, 1, 2, 16, 160, 120> {};
+// First pass: end and map of a segment in one block.
+template <Kind kKind, bool kStandard>
+struct Maps64 : Make<kKind, kStandard, 64, 2, 2, 16, 152, 72> {};
 
 template <typename C>
 void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
-  const std::int64_t parts = C::kCluster ? 1 : args.shape.V / (64 * C::kValueGroups);
+  const std::int64_t parts = C::kJoint ? 1 : args.shape.V / (64 * C::kValueGroups);
   const std::int64_t items = heads * parts;
   const std::int64_t most = 2147483647 - 2 * std::int64_t{num_sms};  // numbers of items: 32 bits
   if (items > most) {
@@ -68,7 +71,11 @@ void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
 template <Kind kKind, bool kStandard>
 void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
   if (args.shape.K == 64) {
-    run<Whole64<kKind, kStandard>>(args, heads, num_sms, stream);
+    if (args.segments.pass == 1) {
+      run<Maps64<kKind, kStandard>>(args, heads, num_sms, stream);
+    } else {
+      run<Whole64<kKind, kStandard>>(args, heads, num_sms, stream);
+    }
     return;
   }
   if (args.segments.pass == 1 && args.segments.pairs) {
@@ -99,7 +106,7 @@ void run_scan(const ChunkArgs& args, void* stream) {
   }
   ChunkArgs pass = args;
   pass.segments.pass = 1;
-  const std::int64_t more = first_pass_pieces(segments.most, segments.pairs) - 1;
+  const std::int64_t more = first_pass_pieces(segments.most, segments.joint) - 1;
   run_pass<kKind, kStandard>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
   pass.segments.pass = 2;
   const std::int64_t rest = segments.cuts * (segments.most - 1) * HV;

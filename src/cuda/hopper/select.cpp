@@ -65,7 +65,7 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 
 std::int64_t cut_sequences(const core::Problem& problem) {
   const Dims& d = problem.dims;
-  if (!g_segments.load() || d.K != 128 || most_segments(d.HV, clusters()) == 1) return 0;
+  if (!g_segments.load() || most_segments(d.HV, piece_form(d.K, clusters())) == 1) return 0;
   if (!problem.packed) return d.T >= kCutFromTokens ? d.N : 0;
   if (problem.offsets_on_device) return std::min(d.N, d.T / kCutFromTokens);
   std::int64_t cuts = 0;

@@ -160,6 +160,28 @@ __device__ inline Operands operands_of(std::uint32_t smem, int group, int warp, 
           cores(C::kN)};
 }
 
+// First value column of an update warpgroup.
+template <typename C>
+__device__ inline int first_column(int group) {
+  return C::kEndAndMap ? 0 : 64 * group;
+}
+
+// A warpgroup without columns of its own, beside one that has them: frees what that one reads.
+template <typename C>
+__device__ inline void follow_ring(std::uint32_t smem, int lane, int num_chunks,
+                                   RingPosition<C::kSlots>* at) {
+  for (int chunk = 0; chunk < num_chunks; ++chunk) {
+    ptx::mbarrier_wait(ready_barrier<C>(smem, at->slot), at->parity);
+    ptx::warp_arrive(free_barrier<C>(smem, at->slot), lane);
+    at->advance(1);
+  }
+}
+
+// quiet_update.cuh: a segment that is run for its end or its map.
+template <typename C>
+__device__ inline void quiet_update(const Work& w, std::uint32_t smem, int group, int warp,
+                                    int lane, RingPosition<C::kSlots>* at, float (&state)[32]);
+
 template <typename C>
 __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, int group, int warp,
                                    int lane, int num_items) {
@@ -178,9 +200,23 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
   float state[kHalves][32];
   std::uint32_t frag[kHalves][4][4];
   for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
-    const Work w = work_at<C>(args, item);
-    const int v_warp = w.v0 + 64 * group + 16 * warp;
+    const Work w = update_work<C>(args, item, group);
+    if constexpr (C::kEndAndMap) {
+      if (!w.quiet && group > 0) {
+        follow_ring<C>(smem, lane, w.num_chunks, &at);
+        continue;
+      }
+    }
+    const int v_warp = w.v0 + first_column<C>(group) + 16 * warp;
     load_begin<C>(args, w, args.in.initial_state, v_warp + r, c2, state);
+    if constexpr (C::kEndAndMap) {
+      if (w.quiet) {
+        quiet_update<C>(w, smem, group, warp, lane, &at, state[0]);
+        store_end<C>(args, update_work<C>(args, ptx::forgotten(item), group), args.final_state,
+                     v_warp + r, c2, state);
+        continue;
+      }
+    }
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)
       pack_state<64>(state[half], frag[half]);
@@ -277,8 +313,8 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
     }
     if (w.num_chunks > 0) at.advance(1);
     // The item once more: kept over the loop, it costs registers that the products need.
-    store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.final_state, v_warp + r, c2,
-                 state);
+    store_end<C>(args, update_work<C>(args, ptx::forgotten(item), group), args.final_state,
+                 v_warp + r, c2, state);
   }
 }
 

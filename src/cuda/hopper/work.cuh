@@ -44,7 +44,7 @@ __device__ inline int next_work(int item) {
 // Items of a head.
 template <typename C>
 __device__ inline int parts_of(const ChunkArgs& args) {
-  return C::kCluster ? 1 : args.shape.V / (64 * C::kValueGroups);
+  return C::kJoint ? 1 : args.shape.V / (64 * C::kValueGroups);
 }
 
 // Items of a launch: packed calls know only on the device how many there are.
@@ -55,6 +55,7 @@ __device__ inline int num_items_of(const ChunkArgs& args, int num_items) {
   return segments.counts[segments.pass / 2] * args.shape.HV * parts_of<C>(args);
 }
 
+// (As an update warpgroup of kEndAndMap sees them: update_work.)
 template <typename C>
 __device__ inline Work work_at(const ChunkArgs& args, int item) {
   // 32-bit divisions: a launch has no more items than that.
@@ -76,7 +77,7 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     cut = entry.cut;
   } else if (segments.pass != 0) {
     const auto each = static_cast<std::uint32_t>(
-        segments.pass == 1 ? first_pass_pieces(segments.most, C::kCluster) : segments.most - 1);
+        segments.pass == 1 ? first_pass_pieces(segments.most, C::kJoint) : segments.most - 1);
     w.n = piece / each;
     which = static_cast<int>(piece - piece / each * each);
     cut = static_cast<int>(w.n);
@@ -86,15 +87,16 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     w.rank = segments.pass == 1 ? (which + 1) / 2 : which + 1;
     w.quiet = segments.pass == 1 && which > 0;
     w.is_map = w.quiet && which % 2 == 0;
-    if constexpr (C::kCluster) {  // a piece has both: one block makes the end, the other the map
+    if constexpr (C::kJoint) {  // a piece has both: one block makes the end, the other the map
       w.rank = segments.pass == 1 ? which : which + 1;
       w.is_map = w.quiet && block_rank<C>() == 1;
     }
     w.is_last = w.rank == segments.most - 1;
     w.place =
         (static_cast<std::int64_t>(cut) * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
+    constexpr PieceForm kForm = piece_form(C::kK, C::kCluster);
     const SegmentBlocks blocks =
-        segment_blocks(w.span.length, segments.most, w.rank, C::kReverse, C::kCluster);
+        segment_blocks(w.span.length, segments.most, w.rank, C::kReverse, kForm);
     const std::int64_t first = static_cast<std::int64_t>(blocks.first) * kBlockTokens;
     w.span.begin += first;
     w.span.length =
@@ -111,6 +113,13 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
   } else {
     w.num_chunks = static_cast<int>((w.span.length + kChunk - 1) / kChunk);
   }
+  return w;
+}
+
+template <typename C>
+__device__ inline Work update_work(const ChunkArgs& args, int item, int group) {
+  Work w = work_at<C>(args, item);
+  if constexpr (C::kEndAndMap) w.is_map = w.quiet && group == 1;
   return w;
 }
 

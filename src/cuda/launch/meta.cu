@@ -32,7 +32,7 @@ void launch_packed_tables(const PackedOffsets& from, std::int64_t N, const Chunk
       launch_offsets(from, N, map.T, map.offsets, stream);
     }
   }
-  auto* kernel = segments.pairs ? packed_tables_kernel<true> : packed_tables_kernel<false>;
+  auto* kernel = segments.joint ? packed_tables_kernel<true> : packed_tables_kernel<false>;
   launch("packed_tables", kernel, 1, 1024, 0, stream, given, source, from.device, N, map, segments);
 }
 
