@@ -69,7 +69,8 @@ struct LocalLayout {
   static constexpr int kConstants = kLows + 4 * 512;  // 0, 0, two ones in bf16, 0
   static_assert(kConstants % 16 == 0);
   static constexpr int kBarriers = kConstants + 16;
-  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
+  static constexpr int kMostBarriers = 18;
+  static constexpr int kStreamBytes = (kBarriers + kMostBarriers * 8 + 1023) / 1024 * 1024;
   static constexpr int kSmemBytes = kStreams * kStreamBytes;
   static_assert(kSmemBytes <= 227 * 1024);
 
@@ -87,10 +88,12 @@ struct LocalLayout {
     kValuesFree,
     kInverseFree,
     kSumsReady,  // dG of each block, and what enters at the chunk's end
-    kUnitsFree,  // the places of q and k of a set
-    kNumBarriers
+    // By set: the places of q and k. With one for both, a loader that asks late would miss a phase:
+    // the main warps free the next item's without waiting for loaders.
+    kUnitsFree,
+    kNumBarriers = kUnitsFree + 2
   };
-  static_assert(kNumBarriers <= 16);
+  static_assert(kNumBarriers <= kMostBarriers);
 };
 
 // Named barriers of a stream; 5 more for each stream before it.

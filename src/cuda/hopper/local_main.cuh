@@ -487,7 +487,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
     }
-    arrive(L::kUnitsFree);
+    arrive(L::kUnitsFree + index);
     if constexpr (!L::kSpareRegs) load_gate();
     const auto bias_of = [&](int t) {
       if (in.gate.dt_bias == nullptr) return make_float2(0.0F, 0.0F);
