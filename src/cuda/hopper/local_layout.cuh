@@ -50,14 +50,15 @@ struct LocalLayout {
   static constexpr int kSetBytes = 3 * kHalves * kTile;
 
   // Per set: 2^(A_J - A_(J-1)) and 2^(A_J) as bf16 (exact), 2^(end - A_3), beta, 1/|k| and 1/|q| of
-  // the rows.
+  // the rows, the item.
   static constexpr int kTables = kSets + 2 * kSetBytes;
   static constexpr int kChain = 0;
   static constexpr int kStart = kChain + 4 * kD * 2;
   static constexpr int kEnd = kStart + 4 * kD * 2;
   static constexpr int kBeta = kEnd + kD * 4;
   static constexpr int kNorms = kBeta + 64 * 4;
-  static constexpr int kTableBytes = kNorms + 64 * 8;
+  static constexpr int kItem = kNorms + 64 * 8;
+  static constexpr int kTableBytes = kItem + 16;
 
   // [4][channel half][64]: sums for dbeta of even and of odd turns (the next ones are written while
   // slower warps read), q dq, k dk.
@@ -68,7 +69,8 @@ struct LocalLayout {
   static constexpr int kConstants = kLows + 4 * 512;  // 0, 0, two ones in bf16, 0
   static_assert(kConstants % 16 == 0);
   static constexpr int kBarriers = kConstants + 16;
-  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
+  static constexpr int kMostBarriers = 18;
+  static constexpr int kStreamBytes = (kBarriers + kMostBarriers * 8 + 1023) / 1024 * 1024;
   static constexpr int kSmemBytes = kStreams * kStreamBytes;
   static_assert(kSmemBytes <= 227 * 1024);
 
@@ -86,10 +88,12 @@ struct LocalLayout {
     kValuesFree,
     kInverseFree,
     kSumsReady,  // dG of each block, and what enters at the chunk's end
-    kUnitsFree,  // the places of q and k of a set
-    kNumBarriers
+    // By set: the places of q and k. With one for both, a loader that asks late would miss a phase:
+    // the main warps free the next item's without waiting for loaders.
+    kUnitsFree,
+    kNumBarriers = kUnitsFree + 2
   };
-  static_assert(kNumBarriers <= 16);
+  static_assert(kNumBarriers <= kMostBarriers);
 };
 
 // Named barriers of a stream; 5 more for each stream before it.
@@ -153,6 +157,24 @@ __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item
   at.chunk.begin = static_cast<std::int64_t>(c - row * per_row) * kC;
   const std::int64_t left = args.map.T - at.chunk.begin;
   at.chunk.length = static_cast<int>(left < kC ? left : kC);
+  return at;
+}
+
+// By way of a set's table, so that the main warps need no divisions. (A row of 2^32 tokens fits no
+// GPU.)
+__device__ inline void store_item(std::uint32_t to, const LocalItem& at) {
+  ptx::store_shared(to, make_uint4(static_cast<std::uint32_t>(at.chunk.row),
+                                   static_cast<std::uint32_t>(at.chunk.begin),
+                                   static_cast<std::uint32_t>(at.chunk.length),
+                                   static_cast<std::uint32_t>(at.hv)));
+}
+__device__ inline LocalItem load_item(std::uint32_t from) {
+  const uint4 x = ptx::load_shared(from);
+  LocalItem at;
+  at.chunk.row = x.x;
+  at.chunk.begin = x.y;
+  at.chunk.length = static_cast<int>(x.z);
+  at.hv = static_cast<int>(x.w);
   return at;
 }
 

@@ -178,9 +178,10 @@ __device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem
     const bool more = item + item_step<L>() < num_items;
     if (more) at = local_item(args, item + item_step<L>());
     const int set = static_cast<int>(parity);
-    ptx::mbarrier_wait(local_barrier<L>(smem, L::kUnitsFree), parity ^ 1U);
+    const std::uint32_t before = ((n + 1) / 2 & 1U) ^ 1U;
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kUnitsFree + (set ^ 1)), before);
     if (more) load_units<L>(args, at, smem, set ^ 1, thread);
-    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + (set ^ 1)), ((n + 1) / 2 & 1U) ^ 1U);
+    ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + (set ^ 1)), before);
     if (n > 0) {
       store_shares<L>(args, smem, set ^ 1, item - item_step<L>(), thread);
       ptx::named_sync(sync, 128);  // read by all before g takes their place

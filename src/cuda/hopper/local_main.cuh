@@ -71,19 +71,19 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
        item += item_step<L>()) {
     meet_streams<L>(kLocalMainsMeet, L::kMainThreads);
     if (item >= num_items) break;
-    const LocalItem at = local_item(args, item);
-    const Chunk& chunk = at.chunk;
-    const int hv = at.hv;
     const std::uint32_t parity = n & 1U;
     const int index = static_cast<int>(parity);
     const std::uint32_t set = L::kSets + index * L::kSetBytes;  // offsets
     const std::uint32_t table = L::kTables + index * L::kTableBytes;
     const std::uint32_t half_tile = g * L::kTile;
-    const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
 
     // 1.
     forget();
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetReady + index), n / 2 & 1U);
+    const LocalItem at = load_item(smem + table + L::kItem);
+    const Chunk& chunk = at.chunk;
+    const int hv = at.hv;
+    const bool valid[2] = {i0 < chunk.length, i0 + 8 < chunk.length};
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kStatesLoaded), parity);
     ptx::fence_async_shared();
     const float beta[2] = {ptx::load_shared_f(smem + table + L::kBeta + i0 * 4),
@@ -487,7 +487,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
     }
-    arrive(L::kUnitsFree);
+    arrive(L::kUnitsFree + index);
     if constexpr (!L::kSpareRegs) load_gate();
     const auto bias_of = [&](int t) {
       if (in.gate.dt_bias == nullptr) return make_float2(0.0F, 0.0F);

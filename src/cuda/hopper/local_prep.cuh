@@ -198,6 +198,7 @@ __device__ inline void local_prep_role(const ChunkArgs& args, std::uint32_t smem
             : 0.0F;
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kRawLoaded + index), n / 2 & 1U);
     if (lane < 16) ptx::store_shared_f(table + L::kBeta + i * 4, beta);
+    if (warp == 0 && lane == 0) store_item(table + L::kItem, at);
     local_norms<L>(set, table + L::kNorms, warp, lane);
     __syncwarp();  // norms before their readers; raw rows read before they are replaced
     bool wide = false;
