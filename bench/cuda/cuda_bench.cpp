@@ -4,8 +4,7 @@
 // as for a training step from raw activations. Every call is captured into a CUDA graph and
 // replayed; the time is the median of the replays by CUDA events. Inputs of the large shapes exceed
 // the L2 cache. Usage: cuda_bench [case substring] [gate: strong|weak|standard|init]
-// [portable|whole|pairs]. portable: without the kernels for Hopper; whole: without segments there;
-// pairs: with blocks that share a head.
+// [portable|whole]. portable: without the kernels for Hopper; whole: without segments there.
 // strong: bounded gate, x ~ N(0,1); weak: bounded, x ~ N(-6,1); standard: no lower bound, x ~
 // N(-4,1); init: no lower bound, x ~ N(0,1), parameters as a fresh layer has them.
 #include <cuda_runtime_api.h>
@@ -355,9 +354,16 @@ int main(int argc, char** argv) {
     const std::string filter = argc > 1 ? argv[1] : "";
     const std::string gate = argc > 2 ? argv[2] : "strong";
     const std::string kernels = argc > 3 ? argv[3] : "";
+    if (gate != "strong" && gate != "weak" && gate != "standard" && gate != "init") {
+      throw kda::Error(kda::ErrorCode::kInvalidArgument,
+                       "second argument: expected strong, weak, standard or init, given " + gate);
+    }
+    if (!kernels.empty() && kernels != "portable" && kernels != "whole") {
+      throw kda::Error(kda::ErrorCode::kInvalidArgument,
+                       "third argument: expected portable or whole, given " + kernels);
+    }
     if (kernels == "portable") kda::cuda::set_hopper_enabled(false);
     if (kernels == "whole") kda::cuda::set_hopper_segments(false);
-    if (kernels == "pairs") kda::cuda::set_hopper_clusters(true);
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     const auto wanted = [&](const std::string& name) {

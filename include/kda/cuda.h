@@ -55,14 +55,6 @@ void set_hopper_enabled(bool enabled);
 /// it.
 void set_hopper_segments(bool enabled);
 
-/// Whether those kernels may let two multiprocessors share the preparation of a head's keys, each
-/// with half of its value columns. The same bits either way, except where sequences are cut into
-/// segments: then of other lengths. Off from the start: faster, but not through all tests yet
-/// (docs/ops/chunk-hopper.md). Workspace sizes depend on it.
-void set_hopper_clusters(bool enabled);
-/// What was set last.
-bool hopper_clusters();
-
 /// Whether those kernels take calls with a standard gate (raw, without a lower bound), on from the
 /// start; to compare them with the portable ones. Workspace sizes depend on it.
 void set_hopper_standard_gate(bool enabled);

@@ -88,11 +88,9 @@ struct Segments {
   int most = 1;           // of any sequence; dense calls: of every one; 1: none is cut
   std::int64_t cuts = 0;  // sequences that are cut, at most
   int pass = 0;           // 0: whole sequences, 1: first ranks and maps, 2: the other ranks
-  bool joint = false;     // in pass 1 end and map of a rank are one piece
-  bool pairs = false;     // two blocks of a cluster may share a head, or such a piece
   float* ends = nullptr;  // [.,HV,K,V] states at the ends of ranks
-  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed; where pairs may share a
-  // head, behind it the words of hopper/chain.cuh.
+  // [.,HV,V,K] what a rank makes of a state S: map S + end, transposed; where two blocks
+  // share a head (K = 128), behind it the words of hopper/chain.cuh.
   float* maps = nullptr;
   // Packed calls: pieces of passes 0 or 1 and of pass 2, longest first; their numbers, and that of
   // the sequences that are cut. Made on the device, as the lengths may be known nowhere else.
@@ -138,9 +136,6 @@ struct ChunkArgs {
   // Chunk-local backward on Hopper, standard gates: [num_chunks,HV], not zero where a chunk decays
   // too much for it; prep and the local stage for any GPU then do these, and no others.
   std::uint32_t* retry = nullptr;
-
-  // Backward on Hopper: how far the reverse scan is, and the local kernel (hopper/progress.cuh).
-  std::uint32_t* progress = nullptr;
 };
 
 // Gated RMS norm of the output of a recurrent call.

@@ -59,8 +59,6 @@ std::string chunk_backward_path(const ChunkBackwardParams& params) {
 
 void set_hopper_enabled(bool enabled) { hopper::set_enabled(enabled); }
 void set_hopper_segments(bool enabled) { hopper::set_segments(enabled); }
-void set_hopper_clusters(bool enabled) { hopper::set_clusters(enabled); }
-bool hopper_clusters() { return hopper::clusters(); }
 void set_hopper_standard_gate(bool enabled) { hopper::set_standard_gate(enabled); }
 
 void check_workspace(std::size_t bytes, const Context& context) {

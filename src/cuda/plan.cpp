@@ -32,19 +32,16 @@ void plan_map(const core::Problem& problem, Arena* arena, ChunkMap* map) {
 void plan_segments(const core::Problem& problem, Arena* arena, ChunkArgs* args) {
   Segments& segments = args->segments;
   const Dims& d = problem.dims;
-  const hopper::PieceForm form = hopper::piece_form(d.K, hopper::clusters());
-  segments.joint = form != hopper::PieceForm::kBlock;
-  segments.pairs = form == hopper::PieceForm::kPair;
   segments.cuts = hopper::cut_sequences(problem);
-  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV, form) : 1;
+  segments.most = segments.cuts > 0 ? hopper::most_segments(d.HV, d.K) : 1;
   const std::int64_t others = segments.cuts * (segments.most - 1);  // ranks but one
   if (others > 0) {
     segments.ends = arena->take<float>(others * d.HV * d.K * d.V);
-    const std::int64_t words = segments.pairs ? 1 + others * d.HV : 0;  // 32 bits each
+    const std::int64_t words = d.K == 128 ? 1 + others * d.HV : 0;  // of the chain, 32 bits each
     segments.maps = arena->take<float>(others * d.HV * d.K * d.V + words);
   }
   if (!problem.packed) return;
-  const std::int64_t more = hopper::first_pass_pieces(segments.most, segments.joint) - 1;
+  const std::int64_t more = hopper::first_pass_pieces(segments.most) - 1;
   segments.pieces[0] = arena->take<Piece>(d.N + segments.cuts * more);
   segments.pieces[1] = arena->take<Piece>(others);
   segments.counts = arena->take<std::int32_t>(3);
@@ -156,7 +153,6 @@ std::size_t plan_chunk_backward(const ChunkBackwardParams& params, const core::P
     plan_factors(d, path, problem.num_state_blocks, &arena, &args->factors);
   }
   if (retries) args->retry = arena.take<std::uint32_t>(tiles);
-  if (fused && d.K == 128) args->progress = arena.take<std::uint32_t>(1 + tiles);
   if (!params.h_kv.defined()) {
     args->h = tile_tensor(take_elems(&arena, path, tiles * d.K * d.V), elem, d, d.K, d.V);
   }

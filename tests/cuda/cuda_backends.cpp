@@ -74,8 +74,6 @@ std::vector<TestBackend> cuda_backends() {
   cuda::register_backend();
   // The kernels that any GPU runs, also where there are faster ones.
   if (std::getenv("KDA_TEST_PORTABLE") != nullptr) cuda::set_hopper_enabled(false);
-  // The forms of Hopper's scans that are off from the start.
-  if (std::getenv("KDA_TEST_CLUSTERS") != nullptr) cuda::set_hopper_clusters(true);
   return {
       {"cuda_f32", Backend::kCuda, DType::kF32, Arithmetic::kF32, &cuda_memory()},
       {"cuda_bf16", Backend::kCuda, DType::kBF16, Arithmetic::kHalfOperands, &cuda_memory()},

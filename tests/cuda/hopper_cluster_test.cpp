@@ -1,6 +1,5 @@
-// Two blocks that share the prep of a head, against blocks that each do their own: the same bits in
-// every output, as value columns never mix. Where sequences are cut into segments these are of
-// other lengths, so there: against the recurrence in double, and from run to run.
+// Two blocks that share the prep of a head: calls of every shape class whose heads are few enough
+// for it, whole and cut into segments, against the recurrence in double and from run to run.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -70,45 +69,16 @@ std::vector<Case> cut_cases() {
   return all;
 }
 
-class HopperClusterFixture : public HopperFixture {
- protected:
-  void SetUp() override {
-    HopperFixture::SetUp();
-    before_ = cuda::hopper_clusters();
-    cuda::set_hopper_clusters(true);
-  }
-  void TearDown() override {
-    cuda::set_hopper_clusters(before_);
-    cuda::set_hopper_segments(true);
-  }
+class HopperCluster : public HopperFixture, public ::testing::WithParamInterface<Case> {};
 
- private:
-  bool before_ = false;
-};
-
-class HopperCluster : public HopperClusterFixture, public ::testing::WithParamInterface<Case> {};
-
-TEST_P(HopperCluster, SameBitsAsBlocksAlone) {
+TEST_P(HopperCluster, MatchesTheDoubleRecurrence) {
   const Case& c = GetParam();
-  expect_served(c);
-  const CaseData data = make_data(c, backend_.io);
-  cuda::set_hopper_clusters(false);
-  const RunResult alone = run_chunk(backend_, c, data, {.keep_bits = true});
-  cuda::set_hopper_clusters(true);
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    const RunResult shared = run_chunk(backend_, c, data, {.keep_bits = true});
-    ASSERT_EQ(shared.unsupported, "");
-    for (const std::string& fault : shared.faults)
-      ADD_FAILURE() << fault;
-    for (const auto& [quantity, bits] : alone.bits)
-      EXPECT_EQ(bits, shared.bits.at(quantity)) << name_of(quantity);
-  }
+  expect_right(c, make_data(c, backend_.io));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HopperCluster, ::testing::ValuesIn(whole_cases()), CaseName());
 
-class HopperClusterSegments : public HopperClusterFixture,
-                              public ::testing::WithParamInterface<Case> {};
+class HopperClusterSegments : public HopperFixture, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(HopperClusterSegments, MatchTheDoubleRecurrence) {
   const Case& c = GetParam();
@@ -182,8 +152,10 @@ class Step {
   GuardedWorkspace backward_scratch_{*backend_.memory, 0};
 };
 
-class HopperClusterStep : public HopperClusterFixture {
+class HopperClusterStep : public HopperFixture {
  protected:
+  void TearDown() override { cuda::set_hopper_segments(true); }
+
   // Kernels of a step of T 4096 with two heads, as a graph has them.
   int kernels_of_step() {
     Case c = served("step");
@@ -211,9 +183,6 @@ class HopperClusterStep : public HopperClusterFixture {
 
 TEST_F(HopperClusterStep, TheChainIsNoLaunch) {
   EXPECT_EQ(kernels_of_step(), 6);  // two passes each way, the local kernel, the sums
-  cuda::set_hopper_clusters(false);
-  EXPECT_EQ(kernels_of_step(), 8);
-  cuda::set_hopper_clusters(true);
   cuda::set_hopper_segments(false);
   EXPECT_EQ(kernels_of_step(), 4);
 }

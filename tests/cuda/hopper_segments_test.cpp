@@ -112,32 +112,6 @@ TEST_F(HopperSegments, SixteenNarrowHeads_AsInOnePiece) {
   expect_near(run_chunk(backend_, c, data), cut);
 }
 
-// Heads of 64 are never shared by two blocks, so the switch for that changes neither the bits of a
-// dense call, nor of a packed one, nor what they need.
-TEST_F(HopperSegments, NarrowHeads_DoNotSeeTheSwitchForClusters) {
-  const bool before = cuda::hopper_clusters();
-  for (const bool packed : {false, true}) {
-    Case c = narrow("narrow", 2);
-    c.T = 4500;
-    if (packed) c.cu = {0, 64, 4300, 4300, 4500};
-    expect_served(c);
-    const CaseData data = make_data(c, backend_.io);
-    cuda::set_hopper_clusters(false);
-    const RunResult off = run_chunk(backend_, c, data, {.keep_bits = true});
-    cuda::set_hopper_clusters(true);
-    const RunResult on = run_chunk(backend_, c, data, {.keep_bits = true});
-    cuda::set_hopper_clusters(before);
-    for (const RunResult* result : {&off, &on}) {
-      ASSERT_EQ(result->unsupported, "");
-      for (const std::string& fault : result->faults)
-        ADD_FAILURE() << fault;
-    }
-    EXPECT_EQ(off.backward_workspace, on.backward_workspace);
-    for (const auto& [quantity, bits] : off.bits)
-      EXPECT_EQ(bits, on.bits.at(quantity)) << name_of(quantity);
-  }
-}
-
 // One row, and the same row among three.
 TEST_F(HopperSegments, LongRows_DoNotSeeTheBatch) {
   for (const std::int64_t d : {64, 128}) {

@@ -134,6 +134,13 @@ std::vector<Case> cases() {
       c.decays = decays;
       all.push_back(c);
     }
+    for (std::int64_t T : {1, 17, 33, 65}) {  // a block per head of 128, as there are so many
+      Case c = served("whole_heads_" + std::to_string(T) + size);
+      c.T = T;
+      c.H = c.HV = 70;
+      c.K = c.V = d;
+      all.push_back(c);
+    }
     Case whole = served("whole_heads" + size);
     whole.H = whole.HV = 70;
     whole.K = whole.V = d;
@@ -225,13 +232,12 @@ TEST_F(HopperScan, PackedSequences_DoNotSeeEachOther) {
   EXPECT_FALSE(a == b);
 }
 
-// One head among 70 (whole heads to a block) and on its own (half heads): the same bits.
-TEST_F(HopperScan, WholeAndHalfHeads_SameBits) {
+// One head among 70 (a block each) and on its own (two blocks share it): the same bits.
+TEST_F(HopperScan, WholeHeadsAndPairs_SameBits) {
   Case many = served("many");
-  many.h_kv = false;
   many.H = many.HV = 70;
   const CaseData data = make_data(many, backend_.io);
-  const RunResult all = run_chunk(backend_, many, data, {.backward = false});
+  const RunResult all = run_chunk(backend_, many, data);
   Case one = many;
   one.H = one.HV = 1;
   CaseData alone = make_data(one, backend_.io);
@@ -253,10 +259,19 @@ TEST_F(HopperScan, WholeAndHalfHeads_SameBits) {
   pick(data.a_log, &alone.a_log, 1);
   pick(data.dt_bias, &alone.dt_bias, 1);
   pick(data.state0, &alone.state0, 1);
-  const RunResult single = run_chunk(backend_, one, alone, {.backward = false});
-  HostTensor expected = single.values.at(Quantity::kO);
-  pick(all.values.at(Quantity::kO), &expected, tokens);
-  EXPECT_EQ(expected.data, single.values.at(Quantity::kO).data);
+  pick(data.d_o, &alone.d_o, tokens);
+  pick(data.d_final_state, &alone.d_final_state, 1);
+  const RunResult single = run_chunk(backend_, one, alone);
+  const auto compare = [&](Quantity quantity, std::size_t rows) {
+    HostTensor expected = single.values.at(quantity);
+    pick(all.values.at(quantity), &expected, rows);
+    EXPECT_EQ(expected.data, single.values.at(quantity).data) << name_of(quantity);
+  };
+  for (const Quantity quantity :
+       {Quantity::kO, Quantity::kDq, Quantity::kDk, Quantity::kDv, Quantity::kDg, Quantity::kDbeta})
+    compare(quantity, tokens);
+  for (const Quantity quantity : {Quantity::kFinalState, Quantity::kDState0})
+    compare(quantity, 1);
 }
 
 // Rows of a batch, and sequences of a pack, against each in a call of its own, with more chunks of

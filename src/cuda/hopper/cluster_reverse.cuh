@@ -156,9 +156,6 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
       dv_rows = has_dv ? kBlockTokens - r : 0;
     }
     at.end(num_blocks > 0);
-    if constexpr (C::kShowsProgress) {
-      if (x_rows > 0 && num_blocks > 0) end_snapshots<C>(smem, group, lane, snapshots++);
-    }
     store_end<C>(args, work_at<C>(args, ptx::forgotten(item)), args.d_initial_state, v_warp + r, c2,
                  state);
   }

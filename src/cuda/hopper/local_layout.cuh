@@ -6,21 +6,29 @@
 // those tiles exist twice; the others are loaded again as soon as their last product is done.
 #pragma once
 
+#include <cuda_bf16.h>
+
 #include "cuda/hopper/layout.cuh"
-#include "cuda/hopper/progress.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/warpgroup.cuh"
 #include "cuda/tile/chunk.cuh"
 
 namespace kda::cuda::hopper {
 
 // K = V = 128: two halves of 64 channels, and of 64 value columns, each with a main warpgroup.
+// K = V = 64: one half, and a block works on two items side by side (streams, each with warpgroups
+// and shared memory of its own): their warps run through the same code at the same time, so that it
+// is fetched once.
+template <int kHalves_>
 struct LocalLayout {
-  static constexpr int kHalves = 2;
-  static constexpr int kThreads = 128 * (kHalves + 2);  // warpgroups: main, prep, load
-  static constexpr int kMainRegs = 192;
-  static constexpr int kPrepRegs = 96;
-  static constexpr int kLoadRegs = 32;
-  static constexpr int kMainWarps = 4 * kHalves;
+  static constexpr int kHalves = kHalves_;
+  static constexpr int kStreams = 2 / kHalves;
+  static constexpr int kThreads = kStreams * 128 * (kHalves + 2);  // warpgroups: main, prep, load
+  static constexpr int kMainRegs = kHalves == 2 ? 192 : 144;
+  static constexpr int kPrepRegs = kHalves == 2 ? 96 : 72;
+  static constexpr int kLoadRegs = kHalves == 2 ? 32 : 24;
+  static constexpr bool kSpareRegs = kHalves == 2;  // main: for loads long before their use
+  static constexpr int kMainWarps = 4 * kHalves;    // of a stream
   static constexpr int kMainThreads = 32 * kMainWarps;
 
   static constexpr int kD = 64 * kHalves;
@@ -57,16 +65,16 @@ struct LocalLayout {
   static constexpr int kRowSumBytes = kHalves * 64 * 4;
   static constexpr int kLogShares = kRowSums + 4 * kRowSumBytes;
   static constexpr int kLows = kLogShares + 64;       // low parts of the diagonal blocks of A
-  static constexpr int kDrawn = kLows + 4 * 512;      // items of the last four turns
-  static constexpr int kConstants = kDrawn + 4 * 16;  // 0, 0, two ones in bf16, 0
+  static constexpr int kConstants = kLows + 4 * 512;  // 0, 0, two ones in bf16, 0
   static_assert(kConstants % 16 == 0);
   static constexpr int kBarriers = kConstants + 16;
-  static constexpr int kSmemBytes = kBarriers + 16 * 8;
+  static constexpr int kStreamBytes = (kBarriers + 16 * 8 + 1023) / 1024 * 1024;
+  static constexpr int kSmemBytes = kStreams * kStreamBytes;
   static_assert(kSmemBytes <= 227 * 1024);
 
   // Barriers: by index, the sets' ones twice.
   enum Barrier {
-    kRawLoaded = 0,     // 129, loaders, the first of them twice: of the next item too
+    kRawLoaded = 0,     // 128, loaders
     kSetReady = 2,      // 4, prep warps: factors, tables and A
     kSetFree = 4,       // main warps
     kStatesLoaded = 6,  // 128 each, loaders
@@ -84,29 +92,56 @@ struct LocalLayout {
   static_assert(kNumBarriers <= 16);
 };
 
-// Named barriers. With several streams in a block (narrow_layout.cuh): 5 more for each before it.
+// Named barriers of a stream; 5 more for each stream before it.
 inline constexpr std::uint32_t kLocalPrepSync = 1;
 inline constexpr std::uint32_t kLocalMainSync = 2;   // all main warps
 inline constexpr std::uint32_t kLocalGroupSync = 3;  // + warpgroup
 inline constexpr std::uint32_t kLocalLoadSync = 5;
+// Of all streams.
+inline constexpr std::uint32_t kLocalMainsMeet = 11;
+inline constexpr std::uint32_t kLocalPrepsMeet = 12;
 
 template <typename L>
 __device__ inline std::uint32_t local_barrier(std::uint32_t smem, int index) {
   return smem + L::kBarriers + index * 8;
 }
 
-// The chunk of a work item; items are numbered value head first. 32-bit divisions.
-inline constexpr std::uint32_t kNoItem = 0xffffffffU;
+// Work items, numbered value head first: stream s of block b takes b kStreams + s and every
+// (blocks kStreams)-th after it.
+template <typename L>
+__device__ inline std::uint32_t first_item(int stream) {
+  return L::kStreams * blockIdx.x + stream;
+}
+template <typename L>
+__device__ inline std::uint32_t item_step() {
+  return L::kStreams * gridDim.x;
+}
+// Whether one of the block's streams still has an item when this one is at `item`.
+template <typename L>
+__device__ inline bool has_turn(std::uint32_t item, std::uint32_t num_items) {
+  return item / L::kStreams * L::kStreams < num_items;
+}
+// All streams' warpgroups of a role, of `threads` each, at the start of their items.
+template <typename L>
+__device__ inline void meet_streams(std::uint32_t barrier, int threads) {
+  if constexpr (L::kStreams > 1) ptx::named_sync(barrier, L::kStreams * threads);
+}
+// Packed calls know only on the device how many there are.
+__device__ inline std::uint32_t num_local_items(const ChunkArgs& args, std::uint32_t launched) {
+  if (args.map.chunk_seq == nullptr) return launched;
+  return static_cast<std::uint32_t>(args.map.first_chunk[args.shape.N]) *
+         static_cast<std::uint32_t>(args.shape.HV);
+}
+
+// The chunk of a work item. 32-bit divisions.
 struct LocalItem {
   Chunk chunk;
   int hv = 0;
-  std::uint32_t item = kNoItem;
 };
 __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item) {
   const auto heads = static_cast<std::uint32_t>(args.shape.HV);
   const std::uint32_t c = item / heads;
   LocalItem at;
-  at.item = item;
   at.hv = static_cast<int>(item - c * heads);
   if (args.map.chunk_seq != nullptr) {
     at.chunk = chunk_at(args.map, c);
@@ -121,54 +156,12 @@ __device__ inline LocalItem local_item(const ChunkArgs& args, std::uint32_t item
   return at;
 }
 
-// Blocks draw their items one after another, in the order in which the reverse scan makes their X:
-// from the last chunk of `rows_at_once` sequences to their first, all their heads side by side.
-__device__ inline std::uint32_t item_of_turn(const ChunkArgs& args, std::uint32_t turn,
-                                             std::uint32_t num_items, std::uint32_t rows_at_once) {
-  if (args.map.chunk_seq != nullptr) return turn;
-  const auto heads = static_cast<std::uint32_t>(args.shape.HV);
-  const auto per_row = static_cast<std::uint32_t>(args.map.per_row);
-  const std::uint32_t of_row = per_row * heads;
-  const std::uint32_t first_row = turn / (rows_at_once * of_row) * rows_at_once;
-  const std::uint32_t width = min(rows_at_once, num_items / of_row - first_row) * heads;
-  const std::uint32_t rest = turn - first_row * of_row;
-  const std::uint32_t step = rest / width;
-  const std::uint32_t inside = rest - step * width;
-  const std::uint32_t row = inside / heads;
-  return ((first_row + row) * per_row + per_row - 1 - step) * heads + inside - row * heads;
+// Powers of two as a bf16 pair: times another, and as floats.
+__device__ inline std::uint32_t times_pair(std::uint32_t x, std::uint32_t y) {
+  const __nv_bfloat162 z = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&x),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&y));
+  return *reinterpret_cast<const std::uint32_t*>(&z);
 }
-
-// The item of a block's n-th turn: one thread writes that of the turn that it has drawn, or of the
-// next one with tokens. Read by the loaders from the turn before on, by prep and main once they
-// have what the loaders make for the turn before.
-template <typename L>
-__device__ inline void write_drawn(const ChunkArgs& args, std::uint32_t smem, std::uint32_t n,
-                                   std::uint32_t turn, std::uint32_t num_items,
-                                   std::uint32_t rows_at_once) {
-  LocalItem at;
-  for (; turn < num_items; turn = atomicAdd(args.progress, 1U)) {
-    at = local_item(args, item_of_turn(args, turn, num_items, rows_at_once));
-    if (at.chunk.length > 0) break;
-    at.item = kNoItem;
-  }
-  ptx::store_shared(smem + L::kDrawn + n % 4 * 16,
-                    make_uint4(at.item, static_cast<std::uint32_t>(at.chunk.row),
-                               static_cast<std::uint32_t>(at.chunk.begin),
-                               static_cast<std::uint32_t>(at.hv << 8 | at.chunk.length)));
-}
-template <typename L>
-__device__ inline LocalItem drawn_item(std::uint32_t smem, std::uint32_t n) {
-  const uint4 x = ptx::load_shared(smem + L::kDrawn + n % 4 * 16);
-  LocalItem at;
-  at.item = x.x;
-  at.chunk.row = x.y;
-  at.chunk.begin = x.z;
-  at.chunk.length = static_cast<int>(x.w & 0xffU);
-  at.hv = static_cast<int>(x.w >> 8);
-  return at;
-}
-
-// Powers of two as a bf16 pair, and as floats.
 __device__ inline float2 pair_floats(std::uint32_t pair) {
   return make_float2(low_of(pair), high_of(pair));
 }

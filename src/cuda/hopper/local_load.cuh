@@ -1,5 +1,5 @@
-// The loaders of the chunk-local backward: one warpgroup that draws items and sends for their
-// operands one after another; in between it makes the sums that need all warps: sum_v S D of every
+// The loaders of the chunk-local backward: per stream one warpgroup that sends for the operands of
+// one item after another; in between it makes the sums that need all warps: sum_v S D of every
 // channel, what enters each block of rows from later ones, the shares of the parameters' gradients.
 #pragma once
 
@@ -67,15 +67,21 @@ __device__ inline void load_state(const void* data, std::uint32_t item, std::uin
   }
 }
 
-// sum_v S D of channel `d`, over 16-byte pieces first, first + step, .. of each tile's row.
+// Threads that share a channel's sums.
 template <typename L>
-__device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int step = 1) {
+inline constexpr int kChannelThreads = 128 / L::kD;
+
+// sum_v S D of the thread's channel.
+template <typename L>
+__device__ inline float state_dot(std::uint32_t smem, int thread) {
+  constexpr int kThreads = kChannelThreads<L>;
+  const int d = thread / kThreads;
   float sum = 0.0F;
 #pragma unroll
   for (int value_half = 0; value_half < L::kHalves; ++value_half) {
     const std::uint32_t tile = smem + (d / 64 * L::kHalves + value_half) * L::kTile;
 #pragma unroll 2
-    for (int piece = first; piece < 8; piece += step) {
+    for (int piece = thread % kThreads; piece < 8; piece += kThreads) {
       const std::uint32_t at = tile + tile_offset(d % 64, piece);
       const uint4 a = ptx::load_shared(at + L::kStates);
       const uint4 b = ptx::load_shared(at + L::kGradients);
@@ -85,6 +91,9 @@ __device__ inline float state_dot(std::uint32_t smem, int d, int first = 0, int 
       sum += low_of(a.w) * low_of(b.w) + high_of(a.w) * high_of(b.w);
     }
   }
+#pragma unroll
+  for (int step = 1; step < kThreads; step *= 2)
+    sum += __shfl_xor_sync(0xffffffffU, sum, step);
   return sum;
 }
 
@@ -134,82 +143,65 @@ __device__ inline void store_shares(const ChunkArgs& args, std::uint32_t smem, i
   }
 }
 
-// Whether the reverse scan has left X of the item and its gradient of the state.
-__device__ inline bool has_passed(const ChunkArgs& args, std::uint32_t item) {
-  return ptx::load_acquire(args.progress + 1 + item) == kChunkDone;
-}
-
 template <typename L>
-__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int thread,
-                                       std::uint32_t num_items, std::uint32_t rows_at_once) {
-  bool passed = args.map.chunk_seq != nullptr;  // asked one item ahead, as the answer takes a while
-  if (passed) ptx::wait_prerequisites();
-  LocalItem at = drawn_item<L>(smem, 0);
-  if (at.item != kNoItem) {
+__device__ inline void local_load_role(const ChunkArgs& args, std::uint32_t smem, int stream,
+                                       int thread, std::uint32_t num_items) {
+  const std::uint32_t sync = kLocalLoadSync + 5 * stream;
+  std::uint32_t item = first_item<L>(stream);
+  LocalItem at;
+  if (item < num_items) {
+    at = local_item(args, item);
     load_units<L>(args, at, smem, 0, thread);
     load_gates<L>(args, at, smem, 0, thread);
-    if (thread == 0) ptx::mbarrier_arrive(local_barrier<L>(smem, L::kRawLoaded));
   }
-  std::uint32_t before = kNoItem;  // the item before
-  std::uint32_t turns = 0;
-  for (std::uint32_t n = 0; at.item != kNoItem; turns = ++n) {
+  std::uint32_t n = 0;
+  for (; item < num_items; item += item_step<L>(), ++n) {
     thread = ptx::forgotten(thread);
     smem = ptx::forgotten(smem);
     const std::uint32_t parity = n & 1U;
-    const std::uint32_t turn = thread == 0 ? atomicAdd(args.progress, 1U) : 0U;  // of item n + 2
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kTilesFree), parity ^ 1U);
-    load_state<L>(args.h.data, at.item, smem + L::kStates, thread);
+    load_state<L>(args.h.data, item, smem + L::kStates, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kStatesLoaded));
-    load_rows<L>(smem + L::kOut, args.d_o, at, at.hv, thread);
-    while (!passed) {
-      passed = has_passed(args, at.item);
-      if (!passed) ptx::sleep_nanoseconds(100);
-    }
-    const std::int64_t x_at = static_cast<std::int64_t>(at.item) * 64 * L::kD;
+    const std::int64_t x_at = static_cast<std::int64_t>(item) * 64 * L::kD;
 #pragma unroll
     for (int half = 0; half < L::kHalves; ++half) {
       load_tile(smem + L::kX + half * L::kTile, args.x.data, x_at + 64 * half, L::kD, 64, thread);
     }
+    load_rows<L>(smem + L::kOut, args.d_o, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kRowsLoaded));
-    load_state<L>(args.d_states.data, at.item, smem + L::kGradients, thread);
+    load_state<L>(args.d_states.data, item, smem + L::kGradients, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kGradientsLoaded));
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kValuesFree), parity ^ 1U);
     load_rows<L>(smem + L::kValues, args.in.v, at, at.hv, thread);
     ptx::cp_async_mbarrier_arrive(local_barrier<L>(smem, L::kValuesLoaded));
-    const std::uint32_t item = at.item;
-    at = drawn_item<L>(smem, n + 1);
-    if (args.map.chunk_seq == nullptr && at.item != kNoItem) passed = has_passed(args, at.item);
     // The other set: q and k may come once dq and dk of the item before have left, g at its end.
+    const bool more = item + item_step<L>() < num_items;
+    if (more) at = local_item(args, item + item_step<L>());
     const int set = static_cast<int>(parity);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kUnitsFree), parity ^ 1U);
-    if (at.item != kNoItem) load_units<L>(args, at, smem, set ^ 1, thread);
+    if (more) load_units<L>(args, at, smem, set ^ 1, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + (set ^ 1)), ((n + 1) / 2 & 1U) ^ 1U);
-    if (before != kNoItem) {
-      store_shares<L>(args, smem, set ^ 1, before, thread);
-      ptx::named_sync(kLocalLoadSync, 128);  // read by all before g takes their place
+    if (n > 0) {
+      store_shares<L>(args, smem, set ^ 1, item - item_step<L>(), thread);
+      ptx::named_sync(sync, 128);  // read by all before g takes their place
     }
-    if (at.item != kNoItem) load_gates<L>(args, at, smem, set ^ 1, thread);
-    before = item;
-    if (thread == 0) {
-      write_drawn<L>(args, smem, n + 2, turn, num_items, rows_at_once);
-      ptx::mbarrier_arrive(local_barrier<L>(smem, L::kRawLoaded + (set ^ 1)));
-    }
+    if (more) load_gates<L>(args, at, smem, set ^ 1, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kStatesLoaded), parity);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     const float dot = state_dot<L>(smem, thread);
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSumsReady), parity);
-    enter_blocks<L>(smem, set, thread, dot);
+    if (thread % kChannelThreads<L> == 0)
+      enter_blocks<L>(smem, set, thread / kChannelThreads<L>, dot);
     ptx::mbarrier_arrive(local_barrier<L>(smem, L::kEnterReady));
     // S and D are read by all loaders before one of them sends for those of the next item: that the
     // main warps have freed the tiles says nothing about the loaders.
-    ptx::named_sync(kLocalLoadSync, 128);
+    ptx::named_sync(sync, 128);
   }
-  if (before != kNoItem) {
-    const std::uint32_t n = turns - 1;
+  if (n > 0) {  // shares of the last item
+    --n;
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kSetFree + n % 2), n / 2 & 1U);
-    store_shares<L>(args, smem, static_cast<int>(n % 2), before, thread);
+    store_shares<L>(args, smem, static_cast<int>(n % 2), item - item_step<L>(), thread);
   }
-  ptx::wait_prerequisites();  // what follows this kernel may read all that the scan has written
 }
 
 }  // namespace kda::cuda::hopper

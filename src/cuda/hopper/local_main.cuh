@@ -1,10 +1,10 @@
-// The two main warpgroups of the chunk-local backward: every product but those of prep, and every
-// gradient. Spec "backward with fewer products".
+// The main warpgroups of the chunk-local backward, one for each half of the channels: every product
+// but those of prep, and every gradient. Spec "backward with fewer products".
 //
 // Warp w of a warpgroup has rows 16 w .. of the chunk (block w), warpgroup g the channels 64 g ..
-// + 63, and in steps 1 to 3 the value columns 64 g ..:
+// + 63, and in step 1 the value columns 64 g ..:
 //   1. Z = kt S, Y = beta (v - Z), U = A Y                      in place of v
-//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1)
+//   2. dN = scale tril(d_o U^T) (g = 0), P = -beta stril(X U^T) (g = 1; K = 64: both g = 0)
 //      q: d_o S^T, y: -beta X S^T, c: U D^T                     three accumulators of 32 registers
 //   3. sweeps, block by block, each accumulator in the frame of the block that comes next:
 //      q += dN (k 2^-l), y += P (k 2^-l), c += dN^T (q 2^l) + P^T (k 2^l)
@@ -13,7 +13,13 @@
 #pragma once
 
 #include "cuda/hopper/local_layout.cuh"
-#include "cuda/hopper/local_prep.cuh"
+#include "cuda/hopper/local_products.cuh"
+#include "cuda/hopper/local_rows.cuh"
+#include "cuda/hopper/local_sums.cuh"
+#include "cuda/ptx/math.cuh"
+#include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/shared_vector.cuh"
+#include "cuda/ptx/warpgroup.cuh"
 #include "cuda/ptx/wgmma.cuh"
 #include "cuda/ptx/wgmma_tile.cuh"
 #include "cuda/tile/fast_gate.cuh"
@@ -26,172 +32,15 @@ namespace kda::cuda::hopper {
 // beta is at least kSmallestBeta there and can be divided by.
 inline constexpr float kSmallestBeta = 5.9604645e-08F;  // 2^-24
 
-// A tile whose rows are m or n and whose columns are k; 16 columns on: + 32 bytes.
-__device__ inline std::uint64_t by_rows(std::uint32_t tile) {
-  return ptx::matrix_descriptor(tile, 16, 1024, ptx::Swizzle::kRows128);
-}
-// A tile whose rows are k; 16 rows on: + 2048 bytes.
-__device__ inline std::uint64_t by_columns(std::uint32_t tile) {
-  return ptx::matrix_descriptor(tile, 64 * kRowBytes, 1024, ptx::Swizzle::kRows128);
-}
-
-// acc = left right^T over all value columns.
-template <typename L>
-__device__ inline void start_values_product(float (&acc)[32], std::uint32_t left,
-                                            std::uint32_t right) {
-#pragma unroll
-  for (int half = 0; half < L::kHalves; ++half) {
-    const std::uint64_t a = by_rows(left + half * L::kTile);
-    const std::uint64_t b = by_rows(right + half * L::kTile);
-#pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      if (half == 0 && s == 0) {
-        ptx::wgmma_tile<false, false, false>(acc, a, b);
-      } else {
-        ptx::wgmma_tile<false, false, true>(acc, ptx::advance_descriptor(a, 32 * s),
-                                            ptx::advance_descriptor(b, 32 * s));
-      }
-    }
-  }
-}
-
-// Sums over the 16 rows of a warp, [8 t + 2 c + e] in x[2 t + e] of every lane: the lane gets those
-// of columns 8 r + 2 c, + 1.
-template <int kStep>
-__device__ inline void halve_columns(float (&x)[16], int r) {
-  const bool upper = (r & kStep) != 0;
-#pragma unroll
-  for (int i = 0; i < 2 * kStep; ++i) {
-    const float keep = upper ? x[2 * kStep + i] : x[i];
-    const float send = upper ? x[i] : x[2 * kStep + i];
-    x[i] = keep + __shfl_xor_sync(0xffffffffU, send, 4 * kStep);
-  }
-}
-__device__ inline float2 column_sums(float (&x)[16], int r) {
-  halve_columns<4>(x, r);
-  halve_columns<2>(x, r);
-  halve_columns<1>(x, r);
-  return make_float2(x[0], x[1]);
-}
-
-// x [16 rows] -> its sums from the last row up, by a product with a triangle of ones. Three bf16
-// terms hold an f32: what enters at the chunk's end and what its last token takes of it may be
-// e^5 times larger than their difference, which all tokens of the chunk have in common.
-__device__ inline void sums_from_end(float (&x)[32], std::uint32_t constants, int r, int c) {
-  const std::uint32_t one_low = 2 * c >= r ? 0x3f80U : 0U;
-  const std::uint32_t one_high = 2 * c + 1 >= r ? 0x3f800000U : 0U;
-  const std::uint32_t triangle = one_low | one_high;
-  // Zero and ones from memory: known constants are put together again for every product.
-  const uint4 known = ptx::load_shared(constants);
-  const std::uint32_t ones[4] = {triangle | known.x, known.y, known.z, triangle | known.w};
-#pragma unroll
-  for (int first = 0; first < 8; first += 4) {  // four at a time, for their latencies
-    float sum[4][4];
-#pragma unroll
-    for (int n = 0; n < 3; ++n) {
-      std::uint32_t term[4][2];
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float* pair = x + 4 * (first + t) + 2 * half;
-          const std::uint32_t rounded = pack_bf16(pair[0], pair[1]);
-          pair[0] -= low_of(rounded);
-          pair[1] -= high_of(rounded);
-          term[t][half] = ptx::movmatrix(rounded);
-        }
-      }
-#pragma unroll
-      for (int t = 0; t < 4; ++t) {
-        if (n == 0) {
-          ptx::mma_bf16_set(sum[t], ones, term[t][0], term[t][1]);
-        } else {
-          ptx::mma_bf16(sum[t], ones, term[t][0], term[t][1]);
-        }
-      }
-    }
-#pragma unroll
-    for (int t = 0; t < 4; ++t) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        x[4 * (first + t) + e] = sum[t][e];
-    }
-  }
-}
-
-// The frame factors of a thread's channels, and acc *= them, rows times `first` and `second`.
-__device__ inline void load_frame(std::uint32_t chain, float2 (&x)[8]) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t)
-    x[t] = pair_floats(ptx::load_shared_pair(chain + 16 * t));
-}
-__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32], float first,
-                                    float second) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    acc[4 * t] *= x[t].x * first;
-    acc[4 * t + 1] *= x[t].y * first;
-    acc[4 * t + 2] *= x[t].x * second;
-    acc[4 * t + 3] *= x[t].y * second;
-  }
-}
-__device__ inline void change_frame(const float2 (&x)[8], float (&acc)[32]) {
-#pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    acc[4 * t] *= x[t].x;
-    acc[4 * t + 1] *= x[t].y;
-    acc[4 * t + 2] *= x[t].x;
-    acc[4 * t + 3] *= x[t].y;
-  }
-}
-
-// [16 rows, 64 channels] words of a warp to its rows of a tile; before: what was there has been
-// read.
-__device__ inline void stage_rows(const std::uint32_t (&words)[2][8], std::uint32_t tile, int warp,
-                                  int lane) {
-#pragma unroll
-  for (int t = 0; t < 8; t += 2) {
-    const std::uint32_t x[4] = {words[0][t], words[1][t], words[0][t + 1], words[1][t + 1]};
-    ptx::stmatrix(tile + tile_offset(16 * warp + lane % 16, t + lane / 16), x);
-  }
-}
-// From there to memory, `to`: row 0 of the chunk.
-__device__ inline void store_rows(std::uint32_t tile, int warp, int lane, std::uint16_t* to,
-                                  std::int64_t stride, int rows) {
-  const int first = 16 * warp + lane / 8;
-  uint4 x[4];
-#pragma unroll
-  for (int part = 0; part < 4; ++part)
-    x[part] = ptx::load_shared(tile + tile_offset(first + 4 * part, lane % 8));
-  to += first * stride + lane % 8 * 8;
-#pragma unroll
-  for (int part = 0; part < 4; ++part) {
-    ptx::store_global_if(to, x[part], first + 4 * part < rows);
-    to += 4 * stride;
-  }
-}
-
-// Per-value-head shares of dq or dk, f32.
-__device__ inline void store_part(const float (&x)[32], float* to, std::int64_t stride,
-                                  const bool (&valid)[2]) {
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    if (!valid[row]) continue;
-#pragma unroll
-    for (int t = 0; t < 8; ++t) {
-      *reinterpret_cast<float2*>(to + 8 * row * stride + 8 * t) =
-          make_float2(x[4 * t + 2 * row], x[4 * t + 2 * row + 1]);
-    }
-  }
-}
-
 template <typename L, bool kGrouped, bool kStandard>
-__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int g, int w,
-                                       int lane) {
+__device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base, int stream, int g,
+                                       int w, int lane, std::uint32_t num_items) {
   const int r = lane / 4;
   const int c = lane % 4;
   const int i0 = 16 * w + r;
   const Inputs& in = args.in;
+  const std::uint32_t main_sync = kLocalMainSync + 5 * stream;
+  const std::uint32_t group_sync = L::kHalves == 1 ? main_sync : kLocalGroupSync + 5 * stream + g;
   // The thread's word of row i0, piece t of a tile: pair ^ 16 t; eight rows on: + 1024.
   // Addresses and descriptors made of `smem` are cheap to make again; kept, they fill the
   // registers.
@@ -209,16 +58,20 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     return smem + L::kRowSums + which * L::kRowSumBytes + (g * 64 + i0 + 8 * row) * 4;
   };
   const auto all_halves = [](std::uint32_t sums) {
-    return ptx::load_shared_f(sums) + ptx::load_shared_f(sums + 256);
+    float sum = ptx::load_shared_f(sums);
+    if constexpr (L::kHalves == 2) sum += ptx::load_shared_f(sums + 256);
+    return sum;
   };
   const auto arrive = [&](int barrier) {
     __syncwarp();
     ptx::warp_arrive(local_barrier<L>(smem, barrier), lane);
   };
   std::uint32_t n = 0;
-  for (;;) {
-    const LocalItem at = drawn_item<L>(smem, n);
-    if (at.item == kNoItem) break;
+  for (std::uint32_t item = first_item<L>(stream); has_turn<L>(item, num_items);
+       item += item_step<L>()) {
+    meet_streams<L>(kLocalMainsMeet, L::kMainThreads);
+    if (item >= num_items) break;
+    const LocalItem at = local_item(args, item);
     const Chunk& chunk = at.chunk;
     const int hv = at.hv;
     const std::uint32_t parity = n & 1U;
@@ -239,10 +92,11 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     {
       float z[32];
       std::uint32_t a[4 * L::kHalves][4];
+      const int l = L::kSpareRegs ? lane : ptx::forgotten(lane);  // not kept for later addresses
 #pragma unroll
       for (int s = 0; s < 4 * L::kHalves; ++s) {
         ptx::ldmatrix(a[s], smem + set + L::kKeys + s / 4 * L::kTile +
-                                tile_offset(16 * w + lane % 16, 2 * (s % 4) + lane / 16));
+                                tile_offset(16 * w + l % 16, 2 * (s % 4) + l / 16));
       }
       const std::uint32_t start = smem + table + L::kStart + w * L::kD * 2 + 4 * c;
 #pragma unroll
@@ -295,7 +149,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         }
       }
       ptx::fence_async_shared();
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y before its product
+      ptx::named_sync(group_sync, 128);  // Y before its product
       ptx::wgmma_fence();
       const std::uint64_t inverse = by_rows(smem + L::kInverse);
       const std::uint64_t y = by_columns(smem + L::kValues + half_tile);
@@ -308,7 +162,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       ptx::wgmma_pin(z);
-      ptx::named_sync(kLocalGroupSync + g, 128);  // Y read before U takes its place
+      ptx::named_sync(group_sync, 128);  // Y read before U takes its place
 #pragma unroll
       for (int row = 0; row < 2; ++row) {
 #pragma unroll
@@ -320,7 +174,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::mbarrier_wait(local_barrier<L>(smem, L::kGradientsLoaded), parity);
     ptx::fence_async_shared();
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U before its products; A is read
+    ptx::named_sync(main_sync, L::kMainThreads);  // U before its products; A is read
     arrive(L::kInverseFree);
 
     // 2.
@@ -347,18 +201,39 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     };
     {
       ptx::wgmma_fence();
-      float inner[32];  // dN or P
-      start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
-      start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
-      ptx::wgmma_commit();
-      start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
-      start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
-      ptx::wgmma_commit();
-      ptx::wgmma_wait<1>();
-      ptx::wgmma_pin(inner);
-      ptx::wgmma_pin(acc_c);
-      ptx::named_sync(kLocalMainSync, L::kMainThreads);  // U read before dN and P take its place
-      store_pairs(inner, g);
+      if constexpr (L::kHalves == 2) {
+        float inner[32];  // dN or P
+        start_values_product<L>(inner, smem + (g == 0 ? L::kOut : L::kX), smem + L::kValues);
+        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients + 2 * half_tile);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates + 2 * half_tile);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates + 2 * half_tile);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(inner);
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN and P take its place
+        store_pairs(inner, g);
+      } else {
+        // Both, in the registers of the accumulators that are not needed yet.
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kValues);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kValues);
+        ptx::wgmma_commit();
+        start_values_product<L>(acc_c, smem + L::kValues, smem + L::kGradients);
+        ptx::wgmma_commit();
+        ptx::wgmma_wait<1>();
+        ptx::wgmma_pin(acc_q);
+        ptx::wgmma_pin(acc_y);
+        store_pairs(acc_y, 1);  // a tile that U does not take
+        ptx::wgmma_wait<0>();
+        ptx::wgmma_pin(acc_c);
+        ptx::named_sync(main_sync, L::kMainThreads);  // U read before dN takes its place
+        store_pairs(acc_q, 0);
+        ptx::wgmma_fence();
+        start_values_product<L>(acc_q, smem + L::kOut, smem + L::kStates);
+        start_values_product<L>(acc_y, smem + L::kX, smem + L::kStates);
+        ptx::wgmma_commit();
+      }
       // What enters at the chunk's end, sum_i k_i (dk of the state's product)_i, block by block.
       float sums[16];
 #pragma unroll
@@ -389,7 +264,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     ptx::wgmma_pin(acc_q);
     ptx::wgmma_pin(acc_y);
     arrive(L::kTilesFree);
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // dN and P before the sweeps
+    ptx::named_sync(main_sync, L::kMainThreads);  // dN and P before the sweeps
 
     // 3.
     forget();
@@ -402,28 +277,9 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       const std::uint64_t queries = by_columns(smem + set + L::kQueries + half_tile);
       const std::uint64_t keys = by_columns(smem + set + L::kKeys + half_tile);
       const std::uint64_t columns = by_columns(smem + set + L::kColumns + half_tile);
-#pragma unroll
-      for (int J = 0; J < 4; ++J) {
+      // Block J of the rows, block 3 - J of the columns.
+      const auto sweep = [&](int J) {
         const int I = 3 - J;
-        float2 x[8];
-        if (I == 3) {
-#pragma unroll
-          for (int t = 0; t < 8; ++t)
-            x[t] = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
-          change_frame(x, acc_c);
-        } else if (w <= I) {
-          load_frame(chain + (I + 1) * L::kD * 2, x);
-          change_frame(x, acc_c);
-        }
-        if (J == 0) {
-          load_frame(chain, x);
-          change_frame(x, acc_q, in.scale, in.scale);
-          change_frame(x, acc_y, -weight[0], -weight[1]);
-        } else if (w >= J) {
-          load_frame(chain + J * L::kD * 2, x);
-          change_frame(x, acc_q);
-          change_frame(x, acc_y);
-        }
         ptx::wgmma_fence();
         ptx::wgmma_tile<true, true, true>(acc_c, ptx::advance_descriptor(d_n_columns, 2048 * I),
                                           ptx::advance_descriptor(queries, 2048 * I));
@@ -438,11 +294,34 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::wgmma_pin(acc_q);
         ptx::wgmma_pin(acc_y);
         ptx::wgmma_pin(acc_c);
+      };
+      float2 x[8];
+#pragma unroll
+      for (int t = 0; t < 8; ++t)
+        x[t] = ptx::load_shared_f2(smem + table + L::kEnd + (64 * g + 8 * t + 2 * c) * 4);
+      change_frame(x, acc_c);
+      load_frame(chain, x);
+      change_frame(x, acc_q, in.scale, in.scale);
+      change_frame(x, acc_y, -weight[0], -weight[1]);
+      sweep(0);
+      // Side by side a loop is less code to fetch.
+#pragma unroll(L::kStreams == 1 ? 3 : 1)
+      for (int J = 1; J < 4; ++J) {
+        if (w <= 3 - J) {
+          load_frame(chain + (4 - J) * L::kD * 2, x);
+          change_frame(x, acc_c);
+        }
+        if (w >= J) {
+          load_frame(chain + J * L::kD * 2, x);
+          change_frame(x, acc_q);
+          change_frame(x, acc_y);
+        }
+        sweep(J);
       }
     }
     arrive(L::kValuesFree);
-    ptx::named_sync(kLocalMainSync,
-                    L::kMainThreads);  // factors read by all products: now each thread's own
+    // Factors are read by all products: now they are each thread's own.
+    ptx::named_sync(main_sync, L::kMainThreads);
 
     // 4.
     forget();
@@ -500,19 +379,22 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
         ptx::store_shared_pair(word_at(set + L::kKeys + half_tile, row, t), words[x][1]);
       }
     }
-    sums_from_end(acc_y, smem + L::kConstants, r, c);
+    sums_from_end<L>(acc_y, smem, r, c);
     // g again, for the gate's backward.
     std::uint32_t gate[2][8];
+    const auto load_gate = [&] {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
-                         (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
+      for (int row = 0; row < 2; ++row) {
+        const auto* from = static_cast<const std::uint16_t*>(in.g.data) + chunk.row * in.g.s0 +
+                           (chunk.begin + i0 + 8 * row) * in.g.s1 + hv * in.g.s2 + 64 * g + 2 * c;
 #pragma unroll
-      for (int t = 0; t < 8; ++t) {
-        gate[row][t] =
-            valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        for (int t = 0; t < 8; ++t) {
+          gate[row][t] =
+              valid[row] ? __ldg(reinterpret_cast<const std::uint32_t*>(from + 8 * t)) : 0U;
+        }
       }
-    }
+    };
+    if constexpr (L::kSpareRegs) load_gate();
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float by =
@@ -540,7 +422,7 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
     }
     ptx::store_shared_f2(smem + scratch + 2048 * w + 256 + (8 * r + 2 * c) * 4, enter.x, enter.y);
     arrive(L::kSumsReady);  // the loaders make of them what enters each block from later rows
-    ptx::named_sync(kLocalMainSync, L::kMainThreads);  // row sums before their readers
+    ptx::named_sync(main_sync, L::kMainThreads);       // row sums before their readers
     const int thread = ptx::forgotten(32 * w + lane);  // not kept over items
     const float a_log =
         in.gate.a_log != nullptr ? __ldg(in.gate.a_log + hv) : 0.0F;  // early: it is far
@@ -554,52 +436,59 @@ __device__ inline void local_main_role(const ChunkArgs& args, std::uint32_t base
       store_part(acc_q, args.dq_part + to, stride, valid);
       store_part(acc_c, args.dk_part + to, stride, valid);
     } else {
-      // Side by side, for their latencies: [dq, dk].
+      // [dq, dk], side by side for their latencies where registers are left.
       const auto tile_of = [&](int which) {
         return set + (which == 0 ? L::kQueries : L::kKeys) + half_tile;
       };
-      std::uint32_t words[2][2][8];
+      constexpr int kAtOnce = L::kSpareRegs ? 2 : 1;
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
+      for (int first = 0; first < 2; first += kAtOnce) {
+        std::uint32_t words[kAtOnce][2][8];
 #pragma unroll
-        for (int row = 0; row < 2; ++row) {
+        for (int x = 0; x < kAtOnce; ++x) {
 #pragma unroll
-          for (int t = 0; t < 8; ++t)  // unit q or k
-            words[which][row][t] = ptx::load_shared_pair(word_at(tile_of(which), row, t));
-        }
-      }
+          for (int row = 0; row < 2; ++row) {
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        float(&grad)[32] = which == 0 ? acc_q : acc_c;
-#pragma unroll
-        for (int row = 0; row < 2; ++row) {
-          const float dot =
-              all_halves(smem + L::kRowSums + (2 + which) * L::kRowSumBytes + (i0 + 8 * row) * 4);
-          const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
-                                                (which == 0 ? 4 : 0));
-#pragma unroll
-          for (int t = 0; t < 8; ++t) {
-            const float2 unit = pair_floats(words[which][row][t]);
-            words[which][row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
-                                             rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+            for (int t = 0; t < 8; ++t)  // unit q or k
+              words[x][row][t] = ptx::load_shared_pair(word_at(tile_of(first + x), row, t));
           }
         }
-      }
-      __syncwarp();  // units read
 #pragma unroll
-      for (int which = 0; which < 2; ++which)
-        stage_rows(words[which], smem + tile_of(which), w, lane);
-      __syncwarp();  // rows before their readers
+        for (int x = 0; x < kAtOnce; ++x) {
+          const int which = first + x;
+          float(&grad)[32] = which == 0 ? acc_q : acc_c;
 #pragma unroll
-      for (int which = 0; which < 2; ++which) {
-        const Tensor& to = which == 0 ? args.dq : args.dk;
-        store_rows(smem + tile_of(which), w, lane,
-                   static_cast<std::uint16_t*>(to.data) + chunk.row * to.s0 + chunk.begin * to.s1 +
-                       h * to.s2 + 64 * g,
-                   to.s1, to.data != nullptr ? chunk.length : 0);
+          for (int row = 0; row < 2; ++row) {
+            const float dot =
+                all_halves(smem + L::kRowSums + (2 + which) * L::kRowSumBytes + (i0 + 8 * row) * 4);
+            const float rstd = ptx::load_shared_f(smem + table + L::kNorms + (i0 + 8 * row) * 8 +
+                                                  (which == 0 ? 4 : 0));
+#pragma unroll
+            for (int t = 0; t < 8; ++t) {
+              const float2 unit = pair_floats(words[x][row][t]);
+              words[x][row][t] = pack_bf16(rstd * (grad[4 * t + 2 * row] - dot * unit.x),
+                                           rstd * (grad[4 * t + 2 * row + 1] - dot * unit.y));
+            }
+          }
+        }
+        __syncwarp();  // units read
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x)
+          stage_rows(words[x], smem + tile_of(first + x), w, lane);
+        __syncwarp();  // rows before their readers
+#pragma unroll
+        for (int x = 0; x < kAtOnce; ++x) {
+          const int which = first + x;
+          const Tensor& to = which == 0 ? args.dq : args.dk;
+          store_rows(smem + tile_of(which), w, lane,
+                     static_cast<std::uint16_t*>(to.data) + chunk.row * to.s0 +
+                         chunk.begin * to.s1 + h * to.s2 + 64 * g,
+                     to.s1, to.data != nullptr ? chunk.length : 0);
+        }
       }
     }
     arrive(L::kUnitsFree);
+    if constexpr (!L::kSpareRegs) load_gate();
     const auto bias_of = [&](int t) {
       if (in.gate.dt_bias == nullptr) return make_float2(0.0F, 0.0F);
       const float* from =

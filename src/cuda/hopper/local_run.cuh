@@ -5,11 +5,21 @@
 #include <string>
 
 #include "cuda/hopper/local.cuh"
-#include "cuda/hopper/narrow.cuh"
 #include "cuda/hopper/scan.h"
 #include "cuda/launch/check.cuh"
 
 namespace kda::cuda::hopper {
+
+template <int kHalves, bool kStandard>
+void run_local(const ChunkArgs& args, std::int64_t items, void* stream) {
+  using L = LocalLayout<kHalves>;
+  const bool grouped = args.dq_part != nullptr;
+  auto* kernel = grouped ? local_kernel<L, true, kStandard> : local_kernel<L, false, kStandard>;
+  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
+  const std::int64_t blocks = (items + L::kStreams - 1) / L::kStreams;
+  launch("hopper local", kernel, std::min(blocks, sms), L::kThreads, L::kSmemBytes, stream, args,
+         static_cast<std::uint32_t>(items));
+}
 
 template <bool kStandard>
 void run_local(const ChunkArgs& args, void* stream) {
@@ -18,21 +28,11 @@ void run_local(const ChunkArgs& args, void* stream) {
     throw Error(ErrorCode::kUnsupported, "hopper local: " + std::to_string(items) +
                                              " chunks of heads, expected at most 2147483647");
   }
-  const std::int64_t sms = device_attribute(cudaDevAttrMultiProcessorCount);
-  const bool grouped = args.dq_part != nullptr;
   if (args.shape.K == 64) {
-    using L = narrow::NarrowLayout;
-    auto* kernel = grouped ? narrow::local_kernel<L, true, kStandard>
-                           : narrow::local_kernel<L, false, kStandard>;
-    launch("hopper local", kernel, std::min((items + L::kStreams - 1) / L::kStreams, sms),
-           L::kThreads, L::kSmemBytes, stream, args, static_cast<std::uint32_t>(items));
-    return;
+    run_local<1, kStandard>(args, items, stream);
+  } else {
+    run_local<2, kStandard>(args, items, stream);
   }
-  using L = LocalLayout;
-  auto* kernel = grouped ? local_kernel<L, true, kStandard> : local_kernel<L, false, kStandard>;
-  const std::int64_t rows_at_once = std::max<std::int64_t>(1, sms / args.shape.HV);
-  launch_beside("hopper local", kernel, std::min(items, sms), L::kThreads, L::kSmemBytes, stream,
-                args, static_cast<std::uint32_t>(items), static_cast<std::uint32_t>(rows_at_once));
 }
 
 }  // namespace kda::cuda::hopper

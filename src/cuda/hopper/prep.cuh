@@ -50,100 +50,163 @@ __device__ inline LaneTiles lane_tiles(std::uint32_t slot, int lane) {
           static_cast<std::uint32_t>(inside & 0x70)};
 }
 
+// The place of row `i` below the one at `at`, a multiple of four of the same tile, for i < 4: with
+// `i` known an exclusive or and an addition.
+__device__ inline std::uint32_t row_below(std::uint32_t at, int i) {
+  return (at ^ (static_cast<std::uint32_t>(i) << 4)) + i * kRowBytes;
+}
+__device__ inline std::uint32_t four_below(std::uint32_t at) { return (at ^ 64) + 4 * kRowBytes; }
+
+// Where a lane's row of operands of step `s` (16 channels) lies, from that of step 0.
+template <typename C>
+__device__ inline std::uint32_t operand_at(std::uint32_t first, int s, std::uint32_t half_bytes) {
+  return (first ^ (32U * (s % 4))) + s / 4 * half_bytes;
+}
+
 // 1/|row| of q and k to the warp's scratch: lanes that hold the diagonal of x x^T. Like all of prep
 // without kQueries: of k alone.
 template <typename C, bool kQueries>
 __device__ inline void row_norms(std::uint32_t slot, std::uint32_t scratch, int lane) {
+  constexpr int kKinds = kQueries ? 2 : 1;
+  constexpr int kSteps = C::kK / 16;
+  constexpr int kAhead = 2;  // loads are sent for before the products of the steps before
   float sums[2][2][4] = {};  // [k, q][8 columns][element]; off the diagonal is not used
-  const int row = lane % 16;
+  const std::uint32_t first = slot + C::kRows + tile_offset(lane % 16, lane / 16);
+  std::uint32_t a[kAhead + 1][2][4];
+  const auto send = [&](int s) {
+    const std::uint32_t at = operand_at<C>(first, s, C::kRowsHalf);
 #pragma unroll
-  for (int half = 0; half < C::kHalves; ++half) {
+    for (int x = 0; x < kKinds; ++x)
+      ptx::ldmatrix(a[s % (kAhead + 1)][x], at + x * kChunk * kRowBytes);
+  };
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      const std::uint32_t at = slot + half * C::kRowsHalf + tile_offset(row, 2 * s + lane / 16);
+  for (int s = 0; s < kAhead; ++s)
+    send(s);
 #pragma unroll
-      for (int x = 0; x < (kQueries ? 2 : 1); ++x) {
-        std::uint32_t a[4];
-        ptx::ldmatrix(a, at + x * kChunk * kRowBytes);
-        ptx::mma_bf16(sums[x][0], a, a[0], a[2]);
-        ptx::mma_bf16(sums[x][1], a, a[1], a[3]);
-      }
+  for (int s = 0; s < kSteps; ++s) {
+    if (s + kAhead < kSteps) send(s + kAhead);
+#pragma unroll
+    for (int x = 0; x < kKinds; ++x) {
+      const auto& rows = a[s % (kAhead + 1)][x];
+      ptx::mma_bf16(sums[x][0], rows, rows[0], rows[2]);
+      ptx::mma_bf16(sums[x][1], rows, rows[1], rows[3]);
     }
   }
   const int r = lane / 4;
-  if (r / 2 == lane % 4) {
-    const bool odd = r % 2 != 0;
+  const bool odd = r % 2 != 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float k = odd ? sums[0][half][2 * half + 1] : sums[0][half][2 * half];
-      const float q = odd ? sums[1][half][2 * half + 1] : sums[1][half][2 * half];
-      const float rstd_k = rsqrtf(k + kNormEps);
-      const float rstd_q = rsqrtf(q + kNormEps);
-      ptx::store_shared_f2(scratch + C::kNorms + (r + 8 * half) * 8, rstd_k, rstd_q);
-    }
+  for (int half = 0; half < 2; ++half) {
+    const float k = odd ? sums[0][half][2 * half + 1] : sums[0][half][2 * half];
+    const float q = odd ? sums[1][half][2 * half + 1] : sums[1][half][2 * half];
+    const float rstd_k = ptx::rsqrt_approx(k + kNormEps);
+    const float rstd_q = kQueries ? ptx::rsqrt_approx(q + kNormEps) : 0.0F;
+    ptx::store_shared_f2_if(scratch + C::kNorms + (r + 8 * half) * 8, rstd_k, rstd_q,
+                            r / 2 == lane % 4);
   }
 }
 
 // Whether the chunk loses too much for 2^-G (standard gates alone can): then what this leaves in
 // the slot is of no use.
+//
+// Two rows at a time, and each stage of both before the next one: a row for itself is a chain of
+// loads and special functions that waits for every link.
 template <typename C, bool kNorm, bool kQueries>
 __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
                                     const GateLane<C::kK / 32>& gate, float q_scale, int rows,
                                     int lane) {
   constexpr int kChannels = C::kK / 32;
+  constexpr int kWords = kChannels / 2;
   const LaneTiles tiles = lane_tiles<C>(slot, lane);
+  std::uint32_t rows_at = tiles.keys(0);
+  std::uint32_t columns_at = tiles.columns(0);
+  std::uint32_t norms_at = scratch + C::kNorms;
+  int left = rows;
   float sum[kChannels] = {};
-  float up[kChannels];
-  // The gate of a row is asked for before the row before it is stored: the compiler keeps the order
-  // of shared accesses, and would wait for each row. The others come while the gate is computed.
-  constexpr bool kAhead = C::kTuned;
-  std::uint32_t gates[2][kChannels / 2];
-  if constexpr (kAhead) ptx::load_shared_words(tiles.columns(0), gates[0]);
-#pragma unroll 4
-  for (int i = 0; i < kChunk; ++i) {
-    std::uint32_t k[kChannels / 2];
-    std::uint32_t q[kChannels / 2] = {};
-    std::uint32_t(&g)[kChannels / 2] = gates[kAhead ? i % 2 : 0];
-    if constexpr (!kAhead) ptx::load_shared_words(tiles.columns(i), g);
-    ptx::load_shared_words(tiles.keys(i), k);
-    if constexpr (kQueries) ptx::load_shared_words(tiles.queries(i), q);
-    float2 rstd = make_float2(1.0F, 1.0F);  // k, q
-    if constexpr (kNorm) rstd = ptx::load_shared_f2(scratch + C::kNorms + i * 8);
-    if constexpr (kAhead) {
-      if (i + 1 < kChunk) ptx::load_shared_words(tiles.columns(i + 1), gates[(i + 1) % 2]);
-    }
-    const float bound = i < rows ? gate.bound : 0.0F;
+  float up[2][kChannels];
+  // The gate of two rows is asked for before the two above are stored: the compiler keeps the order
+  // of shared accesses. The others come while the gate is computed.
+  std::uint32_t g[2][kWords];
 #pragma unroll
-    for (int p = 0; p < kChannels / 2; ++p) {
-      float down[2];
+  for (int e = 0; e < 2; ++e)
+    ptx::load_shared_words(row_below(columns_at, e), g[e]);
+#pragma unroll 1
+  for (int four = 0; four < kChunk; four += 4) {
+#pragma unroll
+    for (int pair = 0; pair < 4; pair += 2) {
+      std::uint32_t k[2][kWords];
+      std::uint32_t q[2][kWords] = {};
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        const float x = e == 0 ? low_of(g[p]) : high_of(g[p]);
-        const int c = 2 * p + e;
-        sum[c] = fmaf(bound, gate_share<C::kStandard>(x, gate.slope, gate.offset[c]), sum[c]);
-        up[c] = ptx::exp2_approx(sum[c]);
-        down[e] = ptx::exp2_approx(-sum[c]);
+        const std::uint32_t at = row_below(rows_at, pair + e);
+        ptx::load_shared_words(at, k[e]);
+        if constexpr (kQueries) ptx::load_shared_words(at + kChunk * kRowBytes, q[e]);
       }
-      // Unit vectors are not rounded on their own: each factor is rounded once.
-      const float2 kn = make_float2(low_of(k[p]) * rstd.x, high_of(k[p]) * rstd.x);
-      const float2 qn = make_float2(low_of(q[p]) * rstd.y, high_of(q[p]) * rstd.y);
-      k[p] = pack_bf16(kn.x * up[2 * p], kn.y * up[2 * p + 1]);
-      if constexpr (C::kReverse) {  // the forward scales its output instead
-        q[p] = pack_bf16(qn.x * (q_scale * up[2 * p]), qn.y * (q_scale * up[2 * p + 1]));
-      } else {
-        q[p] = pack_bf16(qn.x * up[2 * p], qn.y * up[2 * p + 1]);
+      float4 norms = make_float4(1.0F, 1.0F, 1.0F, 1.0F);  // k, q of both
+      if constexpr (kNorm) norms = ptx::load_shared_f4(norms_at + pair * 8);
+      float share[2][kChannels];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {
+          const float x = c % 2 == 0 ? low_of(g[e][c / 2]) : high_of(g[e][c / 2]);
+          share[e][c] = gate_share<C::kStandard>(x, gate.slope, gate.offset[c]);
+        }
       }
-      g[p] = pack_bf16(kn.x * down[0], kn.y * down[1]);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        if (pair == 0) {
+          ptx::load_shared_words(row_below(columns_at, 2 + e), g[e]);
+        } else if (four + 4 < kChunk) {
+          ptx::load_shared_words(row_below(four_below(columns_at), e), g[e]);
+        }
+      }
+      float down[2][kChannels];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float bound = pair + e < left ? gate.bound : 0.0F;
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {
+          sum[c] = fmaf(bound, share[e][c], sum[c]);
+          up[e][c] = ptx::exp2_approx(sum[c]);
+          down[e][c] = ptx::exp2_approx(-sum[c]);
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const float rstd_k = e == 0 ? norms.x : norms.z;
+        const float rstd_q = e == 0 ? norms.y : norms.w;
+        std::uint32_t b[kWords];
+#pragma unroll
+        for (int p = 0; p < kWords; ++p) {
+          const float up0 = up[e][2 * p];
+          const float up1 = up[e][2 * p + 1];
+          // Unit vectors are not rounded on their own: each factor is rounded once.
+          const float2 kn = make_float2(low_of(k[e][p]) * rstd_k, high_of(k[e][p]) * rstd_k);
+          const float2 qn = make_float2(low_of(q[e][p]) * rstd_q, high_of(q[e][p]) * rstd_q);
+          k[e][p] = pack_bf16(kn.x * up0, kn.y * up1);
+          if constexpr (C::kReverse) {  // the forward scales its output instead
+            q[e][p] = pack_bf16(qn.x * (q_scale * up0), qn.y * (q_scale * up1));
+          } else {
+            q[e][p] = pack_bf16(qn.x * up0, qn.y * up1);
+          }
+          b[p] = pack_bf16(kn.x * down[e][2 * p], kn.y * down[e][2 * p + 1]);
+        }
+        const std::uint32_t at = row_below(rows_at, pair + e);
+        ptx::store_shared_words(at, k[e]);
+        if constexpr (kQueries) ptx::store_shared_words(at + kChunk * kRowBytes, q[e]);
+        ptx::store_shared_words(row_below(columns_at, pair + e), b);
+      }
     }
-    ptx::store_shared_words(tiles.keys(i), k);
-    if constexpr (kQueries) ptx::store_shared_words(tiles.queries(i), q);
-    ptx::store_shared_words(tiles.columns(i), g);
+    rows_at = four_below(rows_at);
+    columns_at = four_below(columns_at);
+    norms_at += 4 * 8;
+    left -= 4;
   }
   const std::uint32_t decay = small + C::kDecay + lane * kChannels * 4;
   if constexpr (kChannels == 4) {
-    ptx::store_shared_f4(decay, up[0], up[1], up[2], up[3]);
+    ptx::store_shared_f4(decay, up[1][0], up[1][1], up[1][2], up[1][3]);
   } else {
-    ptx::store_shared_f2(decay, up[0], up[1]);
+    ptx::store_shared_f2(decay, up[1][0], up[1][1]);
   }
   if constexpr (!C::kStandard) return false;
   bool too_much = false;
@@ -158,36 +221,35 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
 template <typename C, bool kQueries>
 __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, std::uint32_t scratch,
                                      float beta, int lane) {
+  constexpr int kSteps = C::kK / 16;
+  constexpr int kAhead = 1;
   float n[2][4] = {};
   float lo[2][4] = {};
-  // kTuned: columns in such an order that the registers of an operand are neighbours; two
-  // pieces on by an exclusive or, as tiles are aligned.
-  constexpr bool kTuned = C::kTuned;
+  // Columns in such an order that the registers of an operand are neighbours.
   const std::uint32_t rows_at = slot + C::kRows + tile_offset(lane % 16, lane / 16);
   const std::uint32_t columns_at =
       slot + C::kColumns + tile_offset(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+  std::uint32_t k[kAhead + 1][4];
+  std::uint32_t q[kAhead + 1][4];
+  std::uint32_t b[kAhead + 1][4];
+  const auto send = [&](int s) {
+    const int to = s % (kAhead + 1);
+    const std::uint32_t row_at = operand_at<C>(rows_at, s, C::kRowsHalf);
+    ptx::ldmatrix(b[to], operand_at<C>(columns_at, s, C::kColumnsHalf));
+    ptx::ldmatrix(k[to], row_at);
+    if constexpr (kQueries) ptx::ldmatrix(q[to], row_at + kChunk * kRowBytes);
+  };
 #pragma unroll
-  for (int half = 0; half < C::kHalves; ++half) {
+  for (int s = 0; s < kAhead; ++s)
+    send(s);
 #pragma unroll
-    for (int s = 0; s < 4; ++s) {
-      const std::uint32_t on = 32 * static_cast<std::uint32_t>(s);
-      const std::uint32_t at = tile_offset(lane % 16, 2 * s + lane / 16);
-      const std::uint32_t row_at =
-          (kTuned ? rows_at ^ on : slot + C::kRows + at) + half * C::kRowsHalf;
-      std::uint32_t k[4];
-      std::uint32_t q[4];
-      std::uint32_t b[4];
-      ptx::ldmatrix(k, row_at);
-      if constexpr (kQueries) ptx::ldmatrix(q, row_at + kChunk * kRowBytes);
-      ptx::ldmatrix(b,
-                    (kTuned ? columns_at ^ on : slot + C::kColumns + at) + half * C::kColumnsHalf);
+  for (int s = 0; s < kSteps; ++s) {
+    if (s + kAhead < kSteps) send(s + kAhead);
+    const int at = s % (kAhead + 1);
 #pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        const std::uint32_t b0 = kTuned ? b[2 * t] : b[t];
-        const std::uint32_t b1 = kTuned ? b[2 * t + 1] : b[2 + t];
-        ptx::mma_bf16(lo[t], k, b0, b1);
-        if constexpr (kQueries) ptx::mma_bf16(n[t], q, b0, b1);
-      }
+    for (int t = 0; t < 2; ++t) {
+      ptx::mma_bf16(lo[t], k[at], b[at][2 * t], b[at][2 * t + 1]);
+      if constexpr (kQueries) ptx::mma_bf16(n[t], q[at], b[at][2 * t], b[at][2 * t + 1]);
     }
   }
   const int r = lane / 4;
@@ -201,8 +263,9 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
       const int i = r + 8 * (e / 2);
       const int j = 8 * t + c2 + e % 2;
       if (i < j) n[t][e] = 0.0F;
-      const float x = i > j ? beta_of_row[e / 2] * lo[t][e] : 0.0F;
-      ptx::store_shared_f(scratch + (j * C::kLoStride + i) * 4, x);
+      // What the inverse does not read need not be right; of a block above the diagonal, nothing.
+      if (t <= e / 2)
+        ptx::store_shared_f(scratch + (j * C::kLoStride + i) * 4, beta_of_row[e / 2] * lo[t][e]);
     }
 #pragma unroll
     for (int block = 0; block < (kQueries ? 2 : 0); ++block) {
@@ -217,26 +280,53 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
   }
 }
 
+// Four of Lo transposed each, in the order in which the inverse takes them: of row `m` those from
+// `first` on.
+struct LoPieces {
+  static constexpr int kCount = 36;
+  int m[kCount] = {};
+  int first[kCount] = {};
+
+  constexpr LoPieces() {
+    int n = 0;
+    for (int row = 0; row < kChunk - 1; ++row) {
+      for (int four = (row + 1) / 4; four < kChunk / 4; ++four, ++n) {
+        m[n] = row;
+        first[n] = 4 * four;
+      }
+    }
+  }
+};
+
 // A = (I + Lo)^-1 by substitution in f32; lane j % 16 has column j. Stored as it is, or transposed
 // for the reverse scan; beta beside it.
 template <typename C>
 __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float beta, int lane) {
+  constexpr LoPieces kPieces;
+  constexpr int kAhead = 6;  // loads under way
   const int j = lane % 16;
   float x[kChunk];
 #pragma unroll
   for (int i = 0; i < kChunk; ++i)
-    x[i] = i == j ? 1.0F : 0.0F;
+    x[i] = ptx::one_if_equal(static_cast<float>(j), static_cast<float>(i));
+  float4 lo[kAhead];
+  const auto send = [&](int n) {
+    lo[n % kAhead] =
+        ptx::load_shared_f4(scratch + (kPieces.m[n] * C::kLoStride + kPieces.first[n]) * 4);
+  };
 #pragma unroll
-  for (int m = 0; m < kChunk - 1; ++m) {
+  for (int n = 0; n < kAhead; ++n)
+    send(n);
 #pragma unroll
-    for (int four = (m + 1) / 4; four < 4; ++four) {
-      const float4 lo = ptx::load_shared_f4(scratch + (m * C::kLoStride + 4 * four) * 4);
-      const float l[4] = {lo.x, lo.y, lo.z, lo.w};
+  for (int n = 0; n < LoPieces::kCount; ++n) {
+    const float4 four = lo[n % kAhead];
+    const float l[4] = {four.x, four.y, four.z, four.w};
+    if (n + kAhead < LoPieces::kCount) send(n + kAhead);
+    const int m = kPieces.m[n];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int i = 4 * four + e;
-        if (i > m) x[i] = fmaf(-l[e], x[m], x[i]);
-      }
+    for (int e = 0; e < 4; ++e) {
+      const int i = kPieces.first[n] + e;
+      if (i > m) x[i] = fmaf(-l[e], x[m], x[i]);
     }
   }
   if (lane < kChunk) ptx::store_shared_f(small + C::kBeta + j * 4, beta);

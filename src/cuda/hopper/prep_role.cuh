@@ -24,10 +24,26 @@ __device__ inline void send_chunk(std::uint32_t smem, std::uint32_t peer, std::u
   }
 }
 
+// Beta or its logit of one token as it lies in memory, and what it means.
+__device__ inline std::uint32_t beta_bits(const Tensor& beta, const char* at) {
+  if (beta.elem == Elem::kF32) return *reinterpret_cast<const std::uint32_t*>(at);
+  return *reinterpret_cast<const std::uint16_t*>(at);
+}
+__device__ inline float beta_of_bits(const Inputs& in, std::uint32_t bits) {
+  const float half = __half2float(__ushort_as_half(static_cast<std::uint16_t>(bits)));
+  const float b = in.beta.elem == Elem::kF32    ? __uint_as_float(bits)
+                  : in.beta.elem == Elem::kBF16 ? low_of(bits)
+                                                : half;
+  return in.beta_is_logit ? in.beta_max * sigmoid(b) : b;
+}
+
 template <typename C, bool kNorm>
 __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int warp, int lane,
                                  int num_items) {
   constexpr int kChannels = C::kK / 32;
+  constexpr unsigned kAll = 0xffffffffU;
+  // A register that the compiler cannot read again from the thread's number, which takes long.
+  const int kept_lane = __shfl_sync(kAll, lane, lane);
   const std::uint32_t scratch = smem + C::kScratch + warp * C::kScratchBytes;
   RingPosition<C::kSlots> at;
   at.advance(warp);
@@ -54,14 +70,37 @@ __device__ inline void prep_role(const ChunkArgs& args, std::uint32_t smem, int 
     if (step < count) {
       const GateLane<kChannels> gate =
           gate_lane<kChannels, C::kStandard>(args.in.gate, w.hv, lane * kChannels, C::kK);
+      // Beta is sent for one chunk ahead.
       const Tensor& beta_in = args.in.beta;
-      const std::int64_t beta_at = w.span.row * beta_in.s0 + w.hv * beta_in.s2;
+      const auto rows_of = [&](int of_step) {
+        return of_step < count ? chunk_rows(w, chunk_of_step<C>(w, first + C::kBlocks * of_step))
+                               : 0;
+      };
+      const std::int64_t beta_row = beta_in.s1 * (beta_in.elem == Elem::kF32 ? 4 : 2);
+      const std::int64_t t =
+          w.span.begin +
+          static_cast<std::int64_t>(chunk_of_step<C>(w, first + C::kBlocks * step)) * kChunk +
+          lane % 16;
+      const char* beta_at =
+          static_cast<const char*>(beta_in.data) +
+          (w.span.row * beta_in.s0 + w.hv * beta_in.s2) * (beta_in.elem == Elem::kF32 ? 4 : 2) +
+          t * beta_row;
+      const std::int64_t beta_step =
+          (C::kReverse ? -1 : 1) * C::kBlocks * C::kPrepWarps * kChunk * beta_row;
+      int next_rows = rows_of(step);
+      std::uint32_t next_beta = lane % 16 < next_rows ? beta_bits(beta_in, beta_at) : 0;
       for (; step < count; step += C::kPrepWarps) {
-        const int chunk = chunk_of_step<C>(w, first + C::kBlocks * step);
-        const int rows = chunk_rows(w, chunk);
-        const int j = lane % 16;
-        const std::int64_t t = w.span.begin + static_cast<std::int64_t>(chunk) * kChunk + j;
-        const float beta = j < rows ? beta_of(args.in, beta_at + t * beta_in.s1) : 0.0F;
+        [[maybe_unused]] const int chunk = chunk_of_step<C>(w, first + C::kBlocks * step);
+        // Addresses are made for every chunk: kept over the loop they take the registers that loads
+        // ahead of their use need.
+        const int lane = static_cast<int>(ptx::forgotten(kept_lane) & 31U);
+        // With a zero that the compiler does not know: compared in the uniform unit, each row takes
+        // two instructions more.
+        const int rows = next_rows + (ptx::forgotten(kept_lane) >> 5);
+        const float beta = lane % 16 < rows ? beta_of_bits(args.in, next_beta) : 0.0F;
+        next_rows = rows_of(step + C::kPrepWarps);
+        beta_at += beta_step;
+        next_beta = lane % 16 < next_rows ? beta_bits(beta_in, beta_at) : 0;
         const std::uint32_t slot = smem + at.slot * C::kSlotBytes;
         const std::uint32_t small = smem + C::kSmall + at.slot * C::kSmallBytes;
         ptx::mbarrier_wait(loaded_barrier<C>(smem, at.slot), at.parity);

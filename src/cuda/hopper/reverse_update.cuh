@@ -55,9 +55,6 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
       operands_of<C>(smem, group, warp, lane);
   const std::uint32_t rows_of_lane =
       smem + C::kValues + group * C::kValuesHalf + tile_offset(mine.row, 2 * warp + mine.piece);
-  // Where this lane's part of an output chunk starts: token, value.
-  const int out_row = C::kTuned ? mine.row : r;
-  const int out_value = C::kTuned ? 8 * mine.piece : c2;
   RingPosition<C::kSlots> at;
   std::uint32_t snapshots = 0;
   float state[kHalves][32];
@@ -79,11 +76,11 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
     for (int block = num_blocks - 1; block >= 0; --block) {
       const std::int64_t tile = w.span.first_chunk + block;
       std::uint16_t* x_to = static_cast<std::uint16_t*>(args.x.data) + tile * args.x.s0 +
-                            w.hv * args.x.s1 + out_row * V + v_warp + out_value;
+                            w.hv * args.x.s1 + mine.row * V + v_warp + 8 * mine.piece;
       std::uint16_t* dv_to =
           static_cast<std::uint16_t*>(args.dv.data) + w.span.row * args.dv.s0 +
-          (w.span.begin + static_cast<std::int64_t>(block) * kBlockTokens + out_row) * args.dv.s1 +
-          w.hv * args.dv.s2 + v_warp + out_value;
+          (w.span.begin + static_cast<std::int64_t>(block) * kBlockTokens + mine.row) * args.dv.s1 +
+          w.hv * args.dv.s2 + v_warp + 8 * mine.piece;
       ptx::mbarrier_wait(ready_barrier<C>(smem, at.slot), at.parity);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
@@ -175,45 +172,29 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         } else {
           ptx::wgmma_wait<0>();
         }
-        if constexpr (C::kTuned) {
-          const uint4 x_row = rows_of(v_at + slot_bytes, rows_of_lane + slot_bytes, x_frag);
-          const bool has_values = args.dv.data != nullptr;
-          uint4 dv_row;
-          if (has_values) {
-            std::uint32_t dv[4];  // beta X
+        const uint4 x_row = rows_of(v_at + slot_bytes, rows_of_lane + slot_bytes, x_frag);
+        const bool has_values = args.dv.data != nullptr;
+        uint4 dv_row;
+        if (has_values) {
+          std::uint32_t dv[4];  // beta X
 #pragma unroll
-            for (int p = 0; p < 4; ++p)
-              dv[p] = minus[p] ^ 0x80008000U;
-            __syncwarp();  // X is read
-            dv_row = rows_of(v_at + slot_bytes, rows_of_lane + slot_bytes, dv);
-          }
-          __syncwarp();  // the slot is read before the arrival
-          ptx::warp_arrive(done, lane);
-          ptx::store_global_if(x_to + chunk * kChunk * V, x_row, length > 0);
-          if (has_values) {
-            ptx::store_global_if(dv_to + chunk * kChunk * args.dv.s1, dv_row,
-                                 mine.row < length - (block * kSteps + chunk) * kChunk);
-          }
-        } else {
-          ptx::warp_arrive(done, lane);
-          if (length > 0) store_tokens(x_frag, x_to + chunk * kChunk * V, V, kChunk);
-          if (args.dv.data != nullptr) {
-            std::uint32_t dv[4];  // beta X
-#pragma unroll
-            for (int p = 0; p < 4; ++p)
-              dv[p] = minus[p] ^ 0x80008000U;
-            store_tokens(dv, dv_to + chunk * kChunk * args.dv.s1, args.dv.s1,
-                         min(length - (block * kSteps + chunk) * kChunk, kChunk) - r);
-          }
+          for (int p = 0; p < 4; ++p)
+            dv[p] = minus[p] ^ 0x80008000U;
+          __syncwarp();  // X is read
+          dv_row = rows_of(v_at + slot_bytes, rows_of_lane + slot_bytes, dv);
+        }
+        __syncwarp();  // the slot is read before the arrival
+        ptx::warp_arrive(done, lane);
+        ptx::store_global_if(x_to + chunk * kChunk * V, x_row, length > 0);
+        if (has_values) {
+          ptx::store_global_if(dv_to + chunk * kChunk * args.dv.s1, dv_row,
+                               mine.row < length - (block * kSteps + chunk) * kChunk);
         }
         if (step + 1 < kSteps) {
           ptx::wgmma_wait<0>();
           ptx::wgmma_pin(du);
         }
       }
-    }
-    if constexpr (C::kShowsProgress) {
-      if (length > 0) end_snapshots<C>(smem, group, lane, snapshots++);
     }
     store_end<C>(args, update_work<C>(args, ptx::forgotten(item), group), args.d_initial_state,
                  v_warp + r, c2, state);

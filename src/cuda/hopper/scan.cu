@@ -34,7 +34,6 @@ void launch_forward(const ChunkArgs& args, void* stream) {
 }
 
 void launch_reverse(const ChunkArgs& args, void* stream) {
-  clear_progress(args, stream);
   if (args.in.gate.kind == GateKind::kStandard) {
     launch_standard_reverse(args, stream);
   } else {

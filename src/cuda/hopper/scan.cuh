@@ -69,8 +69,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
   }
   meet<C>();  // barriers before their users; all chains before the first copy to another block
-  // The chunk-local kernel may start where multiprocessors are idle. Every thread has to say so.
-  if constexpr (C::kShowsProgress) ptx::launch_dependents();
   if (group < C::kValueGroups) {
     ptx::take_registers<C::kUpdateRegs>();
     if constexpr (C::kCluster && C::kReverse) {

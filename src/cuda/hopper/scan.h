@@ -27,9 +27,7 @@ std::int64_t cut_sequences(const core::Problem& problem);
 void set_enabled(bool enabled);
 void set_segments(bool enabled);
 void set_standard_gate(bool enabled);
-void set_clusters(bool enabled);
 bool enabled();
-bool clusters();
 
 // Reads args.shape, map, in; writes o and, where they are there, h and final_state.
 void launch_forward(const ChunkArgs& args, void* stream);

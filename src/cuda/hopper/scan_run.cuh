@@ -29,8 +29,6 @@ struct Whole128<Kind::kPlain, kStandard> : Make<Kind::kPlain, kStandard, 128, 2,
 template <bool kStandard>
 struct Whole128<Kind::kReverse, kStandard>
     : Make<Kind::kReverse, kStandard, 128, 2, 2, 10, 160, 64> {};
-template <Kind kKind, bool kStandard>
-struct Half128 : Make<kKind, kStandard, 128, 1, 2, kKind == Kind::kPlain ? 13 : 12, 208, 120> {};
 // Two blocks per head, each with half of its columns.
 template <Kind kKind, bool kStandard>
 struct Pair128 : Make<kKind, kStandard, 128, 1, 2, 8, 208, 120, 4, 8> {};
@@ -47,9 +45,7 @@ template <Kind kKind, bool kStandard>
 struct Maps64 : Make<kKind, kStandard, 64, 2, 2, 16, 152, 72> {};
 
 template <typename C>
-void run(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stream) {
-  const std::int64_t parts = C::kJoint ? 1 : args.shape.V / (64 * C::kValueGroups);
-  const std::int64_t items = heads * parts;
+void run(const ChunkArgs& args, std::int64_t items, int num_sms, void* stream) {
   const std::int64_t most = 2147483647 - 2 * std::int64_t{num_sms};  // numbers of items: 32 bits
   if (items > most) {
     throw Error(ErrorCode::kUnsupported, "hopper scan: " + std::to_string(items) +
@@ -78,20 +74,13 @@ void run_pass(const ChunkArgs& args, std::int64_t heads, int num_sms, void* stre
     }
     return;
   }
-  if (args.segments.pass == 1 && args.segments.pairs) {
+  if (args.segments.pass == 1) {
     run<Maps128<kKind, kStandard>>(args, heads, num_sms, stream);
-    return;
-  }
-  switch (form_of_heads(heads, num_sms, args.segments.pairs)) {
-    case HeadForm::kWhole:
-      run<Whole128<kKind, kStandard>>(args, heads, num_sms, stream);
-      return;
-    case HeadForm::kHalves:
-      run<Half128<kKind, kStandard>>(args, heads, num_sms, stream);
-      return;
-    case HeadForm::kPair:
-      run<Pair128<kKind, kStandard>>(args, heads, num_sms, stream);
-      return;
+  } else if (args.segments.pass == 2 || form_of_heads(heads, num_sms) == HeadForm::kPair) {
+    // The second pass begins with the chain, which is in this form alone.
+    run<Pair128<kKind, kStandard>>(args, heads, num_sms, stream);
+  } else {
+    run<Whole128<kKind, kStandard>>(args, heads, num_sms, stream);
   }
 }
 
@@ -106,15 +95,11 @@ void run_scan(const ChunkArgs& args, void* stream) {
   }
   ChunkArgs pass = args;
   pass.segments.pass = 1;
-  const std::int64_t more = first_pass_pieces(segments.most, segments.joint) - 1;
+  const std::int64_t more = first_pass_pieces(segments.most) - 1;
   run_pass<kKind, kStandard>(pass, (args.shape.N + segments.cuts * more) * HV, num_sms, stream);
   pass.segments.pass = 2;
   const std::int64_t rest = segments.cuts * (segments.most - 1) * HV;
-  if (segments.pairs) {  // the pairs begin with the chain, and they know where segments begin
-    run<Pair128<kKind, kStandard>>(pass, rest, num_sms, stream);
-    return;
-  }
-  launch_segments(args, stream);
+  if (args.shape.K == 64) launch_segments(args, stream);
   run_pass<kKind, kStandard>(pass, rest, num_sms, stream);
 }
 

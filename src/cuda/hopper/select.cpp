@@ -15,7 +15,6 @@ namespace {
 std::atomic<bool> g_enabled{true};
 std::atomic<bool> g_segments{true};
 std::atomic<bool> g_standard_gate{true};
-std::atomic<bool> g_clusters{false};
 
 // A bounded gate loses at most 16 x 7.22 log2 per 16 tokens: 2^115 and its inverse are finite.
 constexpr double kLowestBound = -5.0;
@@ -65,7 +64,7 @@ std::string rows_reason(std::initializer_list<NamedRows> all) {
 
 std::int64_t cut_sequences(const core::Problem& problem) {
   const Dims& d = problem.dims;
-  if (!g_segments.load() || most_segments(d.HV, piece_form(d.K, clusters())) == 1) return 0;
+  if (!g_segments.load() || most_segments(d.HV, d.K) == 1) return 0;
   if (!problem.packed) return d.T >= kCutFromTokens ? d.N : 0;
   if (problem.offsets_on_device) return std::min(d.N, d.T / kCutFromTokens);
   std::int64_t cuts = 0;
@@ -78,9 +77,6 @@ void set_enabled(bool enabled) { g_enabled.store(enabled); }
 bool enabled() { return g_enabled.load(); }
 void set_segments(bool enabled) { g_segments.store(enabled); }
 void set_standard_gate(bool enabled) { g_standard_gate.store(enabled); }
-
-void set_clusters(bool enabled) { g_clusters.store(enabled); }
-bool clusters() { return g_clusters.load(); }
 
 bool retries_chunks(const ChunkBackwardParams& params) {
   return !params.in.gate.lower_bound_ln.has_value();

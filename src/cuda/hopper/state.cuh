@@ -1,7 +1,6 @@
 // The state between registers and memory: where an item starts, what it leaves, and snapshots.
 #pragma once
 
-#include "cuda/hopper/progress.cuh"
 #include "cuda/hopper/work.cuh"
 #include "cuda/ptx/ldmatrix.cuh"
 #include "cuda/ptx/mbarrier.cuh"
@@ -130,14 +129,6 @@ __device__ inline void store_snapshot(std::uint32_t smem, int group, int warp, i
   fill_stage<C>(smem, group, warp, lane, frag);
 }
 
-// After the last snapshot of an item of the reverse scan: all of it has left this warp.
-template <typename C>
-__device__ inline void end_snapshots(std::uint32_t smem, int group, int lane, std::uint32_t count) {
-  wait_stage<C>(smem, group, count);
-  __syncwarp();  // every lane's stores before the arrival
-  ptx::warp_arrive(stage_full_barrier<C>(smem, group), lane);
-}
-
 // The other side: 64 threads carry one snapshot after another to `to` (the state's [K, V] rows).
 template <typename C>
 __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, int thread,
@@ -148,9 +139,7 @@ __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, 
   for (int item = first_work<C>(); item < num_items; item = next_work<C>(item)) {
     const Work w = work_at<C>(args, item);
     const int num_blocks = w.quiet ? 0 : (w.num_chunks + kSteps - 1) / kSteps;
-    // The reverse scan comes once more after its last block: then that has left, too.
-    const int turns = C::kShowsProgress && num_blocks > 0 ? num_blocks + 1 : num_blocks;
-    for (int n = 0; n < turns; ++n, ++count) {
+    for (int n = 0; n < num_blocks; ++n, ++count) {
       const std::int64_t tile = w.span.first_chunk + (C::kReverse ? num_blocks - 1 - n : n);
 #pragma unroll
       for (int group = 0; group < C::kStageGroups; ++group) {
@@ -160,24 +149,12 @@ __device__ inline void snapshot_role(const ChunkArgs& args, std::uint32_t smem, 
         const std::uint32_t from = smem + C::kStages + group * C::kStageBytes +
                                    thread / 8 * C::kStageRow + thread % 8 * 16;
         ptx::mbarrier_wait(stage_full_barrier<C>(smem, group), count & 1U);
-        const int rows = !C::kShowsProgress || n < num_blocks ? C::kK : 0;
 #pragma unroll 2
-        for (int row = 0; row < rows; row += 8) {
+        for (int row = 0; row < C::kK; row += 8) {
           *reinterpret_cast<uint4*>(out + row * V) = ptx::load_shared(from + row * C::kStageRow);
         }
         __syncwarp();  // the stage is read before the arrival
         ptx::warp_arrive(stage_free_barrier<C>(smem, group), thread % 32);
-      }
-      if constexpr (C::kShowsProgress) {
-        if (n > 0 && args.progress != nullptr) {
-          // The update warps have stored X of the block before, or they would not have come here,
-          // and this warp its share of the gradients.
-          constexpr int kWarps = 2 * C::kK / (64 * C::kStageGroups);  // of all blocks of a head
-          static_assert(kChunkDone % kWarps == 0);
-          __syncwarp();
-          if (thread % 32 == 0)
-            ptx::add_release(progress_of(args, tile + 1, w.hv), kChunkDone / kWarps);
-        }
       }
     }
   }

@@ -1,5 +1,4 @@
-// Work items: one sequence or segment of one, one value head and, where the value columns are
-// split, one part.
+// Work items: one sequence or segment of one, and one value head.
 #pragma once
 
 #include "cuda/hopper/layout.cuh"
@@ -41,32 +40,23 @@ __device__ inline int next_work(int item) {
   return static_cast<int>(2 * edge - 1 - static_cast<std::uint32_t>(item));
 }
 
-// Items of a head.
-template <typename C>
-__device__ inline int parts_of(const ChunkArgs& args) {
-  return C::kJoint ? 1 : args.shape.V / (64 * C::kValueGroups);
-}
-
 // Items of a launch: packed calls know only on the device how many there are.
 template <typename C>
 __device__ inline int num_items_of(const ChunkArgs& args, int num_items) {
   const Segments& segments = args.segments;
   if (segments.counts == nullptr) return num_items;
-  return segments.counts[segments.pass / 2] * args.shape.HV * parts_of<C>(args);
+  return segments.counts[segments.pass / 2] * args.shape.HV;
 }
 
 // (As an update warpgroup of kEndAndMap sees them: update_work.)
 template <typename C>
 __device__ inline Work work_at(const ChunkArgs& args, int item) {
   // 32-bit divisions: a launch has no more items than that.
-  const auto parts = static_cast<std::uint32_t>(parts_of<C>(args));
-  const auto heads = static_cast<std::uint32_t>(args.shape.HV) * parts;
+  const auto heads = static_cast<std::uint32_t>(args.shape.HV);
   const Segments& segments = args.segments;
   const std::uint32_t piece = static_cast<std::uint32_t>(item) / heads;
-  const std::uint32_t rest = static_cast<std::uint32_t>(item) - piece * heads;
   Work w;
-  w.hv = static_cast<int>(rest / parts);
-  w.v0 = static_cast<int>(rest - rest / parts * parts) * 64 * C::kValueGroups;
+  w.hv = static_cast<int>(static_cast<std::uint32_t>(item) - piece * heads);
   int which = 0;
   int cut = -1;
   w.n = piece;
@@ -77,26 +67,21 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     cut = entry.cut;
   } else if (segments.pass != 0) {
     const auto each = static_cast<std::uint32_t>(
-        segments.pass == 1 ? first_pass_pieces(segments.most, C::kJoint) : segments.most - 1);
+        segments.pass == 1 ? first_pass_pieces(segments.most) : segments.most - 1);
     w.n = piece / each;
     which = static_cast<int>(piece - piece / each * each);
     cut = static_cast<int>(w.n);
   }
   w.span = sequence_at(args.map, w.n);
   if (cut >= 0) {
-    w.rank = segments.pass == 1 ? (which + 1) / 2 : which + 1;
+    w.rank = segments.pass == 1 ? which : which + 1;
     w.quiet = segments.pass == 1 && which > 0;
-    w.is_map = w.quiet && which % 2 == 0;
-    if constexpr (C::kJoint) {  // a piece has both: one block makes the end, the other the map
-      w.rank = segments.pass == 1 ? which : which + 1;
-      w.is_map = w.quiet && block_rank<C>() == 1;
-    }
+    w.is_map = w.quiet && block_rank<C>() == 1;  // the other block of the piece makes the end
     w.is_last = w.rank == segments.most - 1;
     w.place =
         (static_cast<std::int64_t>(cut) * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
-    constexpr PieceForm kForm = piece_form(C::kK, C::kCluster);
     const SegmentBlocks blocks =
-        segment_blocks(w.span.length, segments.most, w.rank, C::kReverse, kForm);
+        segment_blocks(w.span.length, segments.most, w.rank, C::kReverse, C::kK);
     const std::int64_t first = static_cast<std::int64_t>(blocks.first) * kBlockTokens;
     w.span.begin += first;
     w.span.length =

@@ -135,7 +135,6 @@ __device__ inline int length_class(std::int64_t blocks) {  // 0: the longest
   }
   return kClasses - 1 - length;
 }
-template <bool kJoint>
 __device__ inline void make_pieces(const std::int64_t* offsets, std::int64_t N,
                                    const Segments& segments, PieceSmem& s) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -152,7 +151,7 @@ __device__ inline void make_pieces(const std::int64_t* offsets, std::int64_t N,
   for (std::int64_t n = run.begin; n < run.end; ++n) {
     int count = 0;
     const int c = look(n, &count);
-    atomicAdd(&s.places[0][c], hopper::first_pass_pieces(count, kJoint));
+    atomicAdd(&s.places[0][c], hopper::first_pass_pieces(count));
     atomicAdd(&s.places[1][c], count - 1);
     cuts += count > 1 ? 1 : 0;
   }
@@ -170,7 +169,7 @@ __device__ inline void make_pieces(const std::int64_t* offsets, std::int64_t N,
   for (std::int64_t n = run.begin; n < run.end; ++n) {
     int count = 0;
     const int c = look(n, &count);
-    const int sizes[2] = {hopper::first_pass_pieces(count, kJoint), count - 1};
+    const int sizes[2] = {hopper::first_pass_pieces(count), count - 1};
     Piece piece;
     piece.n = static_cast<std::int32_t>(n);
     piece.cut = count > 1 ? static_cast<std::int32_t>(cuts++) : -1;
@@ -185,8 +184,7 @@ __device__ inline void make_pieces(const std::int64_t* offsets, std::int64_t N,
 // Where the offsets of a packed call are.
 enum class OffsetSource : std::int32_t { kArgument, kTensor, kReady };
 
-// Every table of a packed call, by one block. kJoint: Segments::joint.
-template <bool kJoint>
+// Every table of a packed call, by one block.
 __global__ void __launch_bounds__(1024)
     packed_tables_kernel(const __grid_constant__ OffsetArgs given, OffsetSource source, Tensor cu,
                          std::int64_t N, const __grid_constant__ ChunkMap map,
@@ -200,7 +198,7 @@ __global__ void __launch_bounds__(1024)
   }
   __syncthreads();  // offsets before their readers
   make_chunks(map, N, s.of_warps);
-  if (segments.counts != nullptr) make_pieces<kJoint>(map.offsets, N, segments, s);
+  if (segments.counts != nullptr) make_pieces(map.offsets, N, segments, s);
 }
 
 }  // namespace kda::cuda

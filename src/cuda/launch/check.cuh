@@ -58,26 +58,6 @@ void launch(const char* what, void (*kernel)(Params...), std::int64_t blocks, in
   check_cuda(cudaGetLastError(), what);
 }
 
-// The same for a kernel that may start while the one before it in the stream still runs, as soon as
-// that has let it (ptx::launch_dependents); it waits itself for what it needs (sm_90).
-template <typename... Params, typename... Args>
-void launch_beside(const char* what, void (*kernel)(Params...), std::int64_t blocks, int threads,
-                   std::size_t smem, void* stream, const Args&... args) {
-  if (blocks <= 0) return;
-  allow_smem(what, kernel, smem);
-  cudaLaunchAttribute beside = {};
-  beside.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  beside.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(grid_of(blocks, what));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = smem;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &beside;
-  config.numAttrs = 1;
-  check_cuda(cudaLaunchKernelEx(&config, kernel, args...), what);
-}
-
 // The same in clusters of two blocks (sm_90).
 template <typename... Params, typename... Args>
 void launch_pairs(const char* what, void (*kernel)(Params...), std::int64_t pairs, int threads,

@@ -32,8 +32,8 @@ void launch_packed_tables(const PackedOffsets& from, std::int64_t N, const Chunk
       launch_offsets(from, N, map.T, map.offsets, stream);
     }
   }
-  auto* kernel = segments.joint ? packed_tables_kernel<true> : packed_tables_kernel<false>;
-  launch("packed_tables", kernel, 1, 1024, 0, stream, given, source, from.device, N, map, segments);
+  launch("packed_tables", packed_tables_kernel, 1, 1024, 0, stream, given, source, from.device, N,
+         map, segments);
 }
 
 }  // namespace kda::cuda

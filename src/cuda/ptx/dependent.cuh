@@ -1,19 +1,9 @@
-// Kernels of one stream that run beside each other (sm_90), and words of global memory by which the
-// blocks of one tell those of the other how far they are.
+// Words of global memory by which blocks tell one another how far they are.
 #pragma once
 
 #include <cstdint>
 
 namespace kda::cuda::ptx {
-
-// Lets a next kernel of the stream that was launched for it (launch_beside) start once every block
-// of this one has come here.
-__device__ inline void launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
-// Waits until the kernel before is done and all that it wrote can be seen.
-__device__ inline void wait_prerequisites() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // Adds, and releases what this thread wrote or has acquired before.
 __device__ inline void add_release(std::uint32_t* word, std::uint32_t x) {

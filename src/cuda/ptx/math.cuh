@@ -22,4 +22,11 @@ __device__ inline float rsqrt_approx(float x) {
   return y;
 }
 
+// 1 or 0, in one instruction.
+__device__ inline float one_if_equal(float x, float y) {
+  float one;
+  asm("set.eq.f32.f32 %0, %1, %2;" : "=f"(one) : "f"(x), "f"(y));
+  return one;
+}
+
 }  // namespace kda::cuda::ptx

@@ -28,6 +28,14 @@ __device__ inline void store_shared_f(std::uint32_t address, float x) {
 __device__ inline void store_shared_f2(std::uint32_t address, float x, float y) {
   asm volatile("st.shared.v2.f32 [%0], {%1,%2};" ::"r"(address), "f"(x), "f"(y) : "memory");
 }
+// Without a branch.
+__device__ inline void store_shared_f2_if(std::uint32_t address, float x, float y, bool wanted) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %3, 0;\n@p st.shared.v2.f32 [%0], {%1,%2};\n}" ::"r"(
+          address),
+      "f"(x), "f"(y), "r"(wanted ? 1 : 0)
+      : "memory");
+}
 __device__ inline void store_shared_f4(std::uint32_t address, float x, float y, float z, float w) {
   asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(x), "f"(y), "f"(z),
                "f"(w)
