@@ -75,6 +75,9 @@ std::vector<Case> cases() {
   narrow_grouped.B = 2;
   narrow_grouped.H = 2;
   narrow_grouped.HV = 4;
+  Case& nine = add_narrow("nine_segments", 4100);  // all others: seventeen
+  nine.H = nine.HV = 16;
+  nine.decays = Decays::kZero;
   Case& narrow_packed = add_narrow("packed", 8500);
   narrow_packed.HV = 2;
   narrow_packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};

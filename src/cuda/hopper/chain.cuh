@@ -28,7 +28,9 @@ struct SegmentSmem {
   static constexpr int kThreads = 128;
   static constexpr int kLinks = kD / kColumns;                       // of a head
   static constexpr int kFours = kD * kColumns / (2 * 4 * kThreads);  // columns of a thread / 4
-  float map[2][kD * kD];                                             // [column, row]
+  // Heads of 64 have more links, each an eighth of the work: what they read is sent for earlier.
+  static constexpr int kMaps = kD == 64 ? 4 : 2;
+  float map[kMaps][kD * kD];  // [column, row]
   float state[2][kD][kColumns];
 };
 
@@ -39,6 +41,9 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std:
   constexpr int kColumns = SegmentSmem<kD>::kColumns;
   constexpr int kThreads = SegmentSmem<kD>::kThreads;
   constexpr int kFours = SegmentSmem<kD>::kFours;
+  constexpr int kMaps = SegmentSmem<kD>::kMaps;
+  constexpr bool kAhead = kMaps > 2;
+  static_assert(!kAhead || kAll == kThreads);
   const int thread = static_cast<int>(threadIdx.x);
   const bool computes = kAll == kThreads || thread < kThreads;
   const int k = 2 * (thread % (kD / 2));
@@ -52,7 +57,7 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std:
   const std::int64_t next = static_cast<std::int64_t>(args.shape.HV) * kD * kD;
   const auto load_map = [&](int rank) {
     const float* from = args.segments.maps + first + rank * next + 4 * thread;
-    const std::uint32_t to = smem_address(s.map[rank % 2]) + 16 * thread;
+    const std::uint32_t to = smem_address(s.map[rank % kMaps]) + 16 * thread;
 #pragma unroll 8
     for (int round = 0; round < kD * kD / (4 * kAll); ++round) {
       ptx::cp_async(to + 16 * kAll * round, from + 4 * kAll * round);
@@ -61,6 +66,11 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std:
   };
   if (ranks < 2 || (args.segments.counts != nullptr && n >= args.segments.counts[2])) return;
   load_map(1);
+  if constexpr (kAhead) {
+    for (int rank = 2; rank < kMaps; ++rank) {
+      if (rank < ranks) load_map(rank);
+    }
+  }
   // [row of the two][four columns of a thread's]
   float4* end = reinterpret_cast<float4*>(args.segments.ends + first + k * kD + v0 + v);
   if (computes) {
@@ -71,20 +81,30 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std:
         *reinterpret_cast<float4*>(&s.state[0][k + row][v + 4 * four]) = end[kD / 4 * row + four];
     }
   }
+  const auto load_end = [&](const float4* from, float4(&to)[2][kFours]) {
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+#pragma unroll
+      for (int four = 0; four < kFours; ++four)
+        to[row][four] = from[kD / 4 * row + four];
+    }
+  };
+  float4 coming[2][kFours];
+  if constexpr (kAhead) load_end(end + next / 4, coming);
   for (int rank = 1; rank < ranks; ++rank) {
-    if (rank + 1 < ranks) load_map(rank + 1);
+    if (rank + kMaps - 1 < ranks) load_map(rank + kMaps - 1);
     end += next / 4;
     float4 sum[2][kFours];
-    if (computes) {
+    if constexpr (kAhead) {
 #pragma unroll
-      for (int row = 0; row < 2; ++row) {
-#pragma unroll
-        for (int four = 0; four < kFours; ++four)
-          sum[row][four] = end[kD / 4 * row + four];
-      }
+      for (int i = 0; i < 2 * kFours; ++i)
+        sum[i / kFours][i % kFours] = coming[i / kFours][i % kFours];
+      if (rank + 1 < ranks) load_end(end + next / 4, coming);
+    } else {
+      if (computes) load_end(end, sum);
     }
-    if (rank + 1 < ranks) {
-      ptx::cp_async_wait<1>();
+    if (rank + kMaps - 1 < ranks) {
+      ptx::cp_async_wait<kMaps - 1>();
     } else {
       ptx::cp_async_wait<0>();
     }

@@ -1,5 +1,5 @@
 // The chain between the two passes over segments as a launch of its own. Grid: sequences * HV *
-// (V / 16) blocks of 128 threads, a link each. Shared memory: 144 KiB, with heads of 64 40 KiB.
+// (V / 16) blocks of 128 threads, a link each. Shared memory: 144 KiB, with heads of 64 72 KiB.
 #pragma once
 
 #include "cuda/hopper/chain.cuh"
