@@ -47,12 +47,12 @@ std::string chunk_backward_path(const ChunkBackwardParams& params);
 void set_hopper_enabled(bool enabled);
 
 /// Whether those kernels may cut long sequences of few heads (at least 4,096 tokens, at most 16
-/// value heads) into segments that run side by side: several times faster where a scan leaves most
-/// multiprocessors idle, slower where a call has three or more such sequences and so fills the GPU
-/// by itself. Exact up to rounding. How many segments depends on HV alone, so the bits of a
-/// sequence do not depend on how many others are in the call; they do depend on this switch. On
-/// from the start: who has many long rows of few heads is faster without. Workspace sizes depend on
-/// it.
+/// value heads, or 32 where K = V = 64) into segments that run side by side: several times faster
+/// where a scan leaves most multiprocessors idle, slower where a call has three or more such
+/// sequences and so fills the GPU by itself. Exact up to rounding. How many segments depends on HV
+/// and K alone, so the bits of a sequence do not depend on how many others are in the call; they do
+/// depend on this switch. On from the start: who has many long rows of few heads is faster without.
+/// Workspace sizes depend on it.
 void set_hopper_segments(bool enabled);
 
 /// Whether those kernels take calls with a standard gate (raw, without a lower bound), on from the
