@@ -5,7 +5,7 @@
 // columns of a head; 128 threads have two rows of 8 columns each, with heads of 64 of 4. The next
 // map is on its way while this one is used.
 //
-// Where blocks work alone the chain is a launch of its own (segments.cuh). In clusters it is the
+// Of heads of 64 the chain is a launch of its own (segments.cuh). In clusters it is the
 // beginning of the second pass: each block, before its ring is in use, draws links until none is
 // left, and counts what it has finished; who starts from a state waits until all links of its head
 // are counted. That ends, whatever part of the grid runs at a time: a link is only held by a block

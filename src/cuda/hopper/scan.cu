@@ -4,23 +4,10 @@
 
 namespace kda::cuda::hopper {
 
-namespace {
-
-template <int kD>
-void launch_segments_of(const ChunkArgs& args, void* stream) {
-  using Smem = SegmentSmem<kD>;
-  launch("hopper segments", segments_kernel<kD>, args.segments.cuts * args.shape.HV * Smem::kLinks,
-         Smem::kThreads, sizeof(Smem), stream, args);
-}
-
-}  // namespace
-
 void launch_segments(const ChunkArgs& args, void* stream) {
-  if (args.shape.K == 64) {
-    launch_segments_of<64>(args, stream);
-  } else {
-    launch_segments_of<128>(args, stream);
-  }
+  launch("hopper segments", segments_kernel,
+         args.segments.cuts * args.shape.HV * SegmentSmem64::kLinks, SegmentSmem64::kThreads,
+         sizeof(SegmentSmem64), stream, args);
 }
 
 void launch_forward(const ChunkArgs& args, void* stream) {
