@@ -110,7 +110,7 @@ __device__ inline void make_link(const ChunkArgs& args, SegmentSmem<kD>& s, std:
     }
     __syncthreads();  // map and state before their readers
     if (computes) {
-      const float* map = s.map[rank % 2] + k;
+      const float* map = s.map[rank % kMaps] + k;
       const auto& now = s.state[(rank + 1) % 2];
 #pragma unroll 16
       for (int j = 0; j < kD; ++j) {
