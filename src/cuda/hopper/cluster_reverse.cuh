@@ -46,7 +46,7 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
     const auto meet = [&](int which) {
       ptx::ldmatrix_trans(d_o[which], v_at + at.value_bytes());
       load_decay(decay_at + at.small_bytes(), decay[0]);
-      load_decay(decay_at + at.small_bytes() + 256, decay[1]);
+      load_decay(decay_at + at.small_bytes() + kDecayHalf, decay[1]);
     };
     // Starts dU of the chunk `at` once all products but the last `kHalves - 1` groups are done.
     const auto start_chunk = [&](float(&du)[8], int which) {
@@ -110,9 +110,7 @@ __device__ inline void cluster_reverse_role(const ChunkArgs& args, std::uint32_t
         }
         ptx::wgmma_commit();
         float2 beta[2];
-#pragma unroll
-        for (int t = 0; t < 2; ++t)
-          beta[t] = ptx::load_shared_f2(beta_at + small_bytes + 32 * t);
+        load_beta(beta_at + small_bytes, beta);
         at.go_on();
         meet((step + 1) % 2);
         ptx::wgmma_wait<1>();

@@ -100,7 +100,7 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
 #pragma unroll
       for (int e = 0; e < (kOut ? 8 : 0); ++e)
         o_rows[e] = -scale * out[e];
-      if constexpr (kAhead) load_decay(decay_at + small_bytes + 256, decay[1]);
+      if constexpr (kAhead) load_decay(decay_at + small_bytes + kDecayHalf, decay[1]);
       if constexpr (kOut) store_output(pending, o_stride);
       keep_state();
       start_values<kOut>(v, y, out);
@@ -110,7 +110,8 @@ __device__ inline void cluster_update_role(const ChunkArgs& args, std::uint32_t 
         decay_half(decay[kAhead ? half : 0], state[half], frag[half]);
         start_rows<kOut>(y, out, frag[half],
                          ptx::advance_descriptor(rows_at, at.slot_bytes() + half * C::kRowsHalf));
-        if (!kAhead && half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay[0]);
+        if (!kAhead && half + 1 < kHalves)
+          load_decay(decay_at + small_bytes + kDecayHalf, decay[0]);
       }
       load_beta(beta_at + at.small_bytes(), beta);
       at.plan(left > 2 * kChunk);

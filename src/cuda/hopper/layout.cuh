@@ -77,12 +77,14 @@ struct Config {
   static_assert(kSlotBytes % 1024 == 0);
 
   // Small matrices of a slot as 2x2 cores of 128 bytes: A and N, in the reverse scan A^T and N^T;
-  // then the decay of the chunk and beta of its rows, f32.
+  // then, f32, the decay of the chunk and beta of its rows, in the order in which the update's
+  // accumulators want them: per lane c of four, all channels 8 t + 2 c, + 1, and rows likewise.
   static constexpr int kA = 0;
   static constexpr int kN = 512;
   static constexpr int kDecay = 1024;
-  static constexpr int kBeta = kDecay + kK * 4;
-  static constexpr int kSmallBytes = kBeta + kChunk * 4;
+  static constexpr int kBeta = kDecay + kK;    // both of c = 0
+  static constexpr int kPairStride = kK + 16;  // from c to c + 1; no bank is met twice
+  static constexpr int kSmallBytes = kDecay + 4 * kPairStride;
 
   // Per prep warp: Lo transposed, f32, rows of 20; then 1/|k|, 1/|q| of the rows.
   static constexpr int kLoStride = 20;
@@ -142,6 +144,12 @@ __device__ inline std::uint32_t stage_free_barrier(std::uint32_t smem, int group
 // Byte offset of 16-byte piece `piece` of row `row` of a tile.
 __device__ inline std::uint32_t tile_offset(int row, int piece) {
   return static_cast<std::uint32_t>(row * kRowBytes + ((piece ^ (row & 7)) << 4));
+}
+
+// Where the decay of a channel, or beta of a row, lies from kDecay or kBeta on.
+template <typename C>
+__device__ inline std::uint32_t pair_offset(int index) {
+  return static_cast<std::uint32_t>(index / 2 % 4 * C::kPairStride + index / 8 * 8 + index % 2 * 4);
 }
 
 // Where a role stands in the ring: `step` chunks after the start of the ring.

@@ -202,12 +202,10 @@ __device__ inline bool make_factors(std::uint32_t slot, std::uint32_t small, std
     norms_at += 4 * 8;
     left -= 4;
   }
-  const std::uint32_t decay = small + C::kDecay + lane * kChannels * 4;
-  if constexpr (kChannels == 4) {
-    ptx::store_shared_f4(decay, up[1][0], up[1][1], up[1][2], up[1][3]);
-  } else {
-    ptx::store_shared_f2(decay, up[1][0], up[1][1]);
-  }
+  const std::uint32_t decay = small + C::kDecay + pair_offset<C>(lane * kChannels);
+#pragma unroll
+  for (int p = 0; p < kWords; ++p)
+    ptx::store_shared_f2(decay + p * C::kPairStride, up[1][2 * p], up[1][2 * p + 1]);
   if constexpr (!C::kStandard) return false;
   bool too_much = false;
 #pragma unroll
@@ -280,19 +278,25 @@ __device__ inline void make_products(std::uint32_t slot, std::uint32_t small, st
   }
 }
 
-// Four of Lo transposed each, in the order in which the inverse takes them: of row `m` those from
-// `first` on.
+// The order in which the inverse takes Lo transposed, four of row `m` from column `first` on: to
+// rows 0 .. 7; to rows 8 .. 15 from those (each half of the warp has four of them); among these.
 struct LoPieces {
-  static constexpr int kCount = 36;
+  static constexpr int kCount = 28;
+  static constexpr int kLower = 18;  // where the last kind begins
   int m[kCount] = {};
   int first[kCount] = {};
 
   constexpr LoPieces() {
     int n = 0;
     for (int row = 0; row < kChunk - 1; ++row) {
-      for (int four = (row + 1) / 4; four < kChunk / 4; ++four, ++n) {
+      const int end = row < 8 ? 2 : 4;
+      for (int four = (row + 1) / 4; four < end; ++four, ++n) {
         m[n] = row;
         first[n] = 4 * four;
+      }
+      if (row < 8) {
+        m[n] = row;
+        first[n++] = 8;
       }
     }
   }
@@ -305,20 +309,34 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
   constexpr LoPieces kPieces;
   constexpr int kAhead = 6;  // loads under way
   const int j = lane % 16;
+  const int part = lane / 16 * 4;
   float x[kChunk];
+  float y[4];  // rows 8 + part ..
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i)
+  for (int i = 0; i < 8; ++i)
     x[i] = ptx::one_if_equal(static_cast<float>(j), static_cast<float>(i));
+#pragma unroll
+  for (int e = 0; e < 4; ++e)
+    y[e] = ptx::one_if_equal(static_cast<float>(j - part), static_cast<float>(8 + e));
   float4 lo[kAhead];
+  const auto is_lower = [&](int n) { return kPieces.m[n] < 8 && kPieces.first[n] == 8; };
+  const std::uint32_t lower = scratch + part * 4;
   const auto send = [&](int n) {
-    lo[n % kAhead] =
-        ptx::load_shared_f4(scratch + (kPieces.m[n] * C::kLoStride + kPieces.first[n]) * 4);
+    lo[n % kAhead] = ptx::load_shared_f4((is_lower(n) ? lower : scratch) +
+                                         (kPieces.m[n] * C::kLoStride + kPieces.first[n]) * 4);
   };
 #pragma unroll
   for (int n = 0; n < kAhead; ++n)
     send(n);
 #pragma unroll
   for (int n = 0; n < LoPieces::kCount; ++n) {
+    if (n == LoPieces::kLower) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        x[8 + e] = __shfl_sync(0xffffffffU, y[e], j);
+        x[12 + e] = __shfl_sync(0xffffffffU, y[e], j + 16);
+      }
+    }
     const float4 four = lo[n % kAhead];
     const float l[4] = {four.x, four.y, four.z, four.w};
     if (n + kAhead < LoPieces::kCount) send(n + kAhead);
@@ -326,10 +344,14 @@ __device__ inline void invert(std::uint32_t small, std::uint32_t scratch, float 
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int i = kPieces.first[n] + e;
-      if (i > m) x[i] = fmaf(-l[e], x[m], x[i]);
+      if (is_lower(n)) {
+        y[e] = fmaf(-l[e], x[m], y[e]);
+      } else if (i > m) {
+        x[i] = fmaf(-l[e], x[m], x[i]);
+      }
     }
   }
-  if (lane < kChunk) ptx::store_shared_f(small + C::kBeta + j * 4, beta);
+  if (lane < kChunk) ptx::store_shared_f(small + C::kBeta + pair_offset<C>(j), beta);
   if constexpr (C::kReverse) {  // column j is row j of A^T
     if (lane < kChunk) {
       const std::uint32_t to = small + C::kA + (j / 8) * 256 + (j % 8) * 16;

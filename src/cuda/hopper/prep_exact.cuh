@@ -137,7 +137,7 @@ __device__ inline void make_exact(const ChunkArgs& args, const Work& w, int chun
   }
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
-    ptx::store_shared_f(small + C::kDecay + (lane * kChannels + c) * 4,
+    ptx::store_shared_f(small + C::kDecay + pair_offset<C>(lane * kChannels + c),
                         ptx::exp2_approx(fmaxf(sum[c], -100.0F)));
   }
 }

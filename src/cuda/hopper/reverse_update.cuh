@@ -94,7 +94,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
       float2 decay[8];
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        load_decay(decay_at + at.slot * C::kSmallBytes + 256 * half, decay);
+        load_decay(decay_at + at.slot * C::kSmallBytes + kDecayHalf * half, decay);
         decay_half(decay, state[half], frag[half]);
       }
       ptx::wgmma_fence();
@@ -129,9 +129,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
         }
         ptx::wgmma_commit();
         float2 beta[2];
-#pragma unroll
-        for (int t = 0; t < 2; ++t)
-          beta[t] = ptx::load_shared_f2(beta_at + small_bytes + 32 * t);
+        load_beta(beta_at + small_bytes, beta);
         ptx::wgmma_wait<1>();
         std::uint32_t x_frag[4];
         pack_tokens(x, x_frag);
@@ -160,7 +158,7 @@ __device__ inline void reverse_update_role(const ChunkArgs& args, std::uint32_t 
           start_columns<true>(du, frag[0], ptx::advance_descriptor(columns_at, next));
           if constexpr (kHalves > 1) {
             ptx::wgmma_commit();
-            load_decay(decay_at + next_small + 256, decay);
+            load_decay(decay_at + next_small + kDecayHalf, decay);
             ptx::wgmma_wait<1>();
             decay_half(decay, state[1], frag[1]);
             ptx::wgmma_fence();

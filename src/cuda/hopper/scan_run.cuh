@@ -23,12 +23,7 @@ using Make =
 // Warpgroups (update, prep), slots, registers (update, prep); in a cluster slots for the other
 // block's chunks and for values.
 template <Kind kKind, bool kStandard>
-struct Whole128 : Make<kKind, kStandard, 128, 2, 2, 10, 152, 72> {};
-template <bool kStandard>
-struct Whole128<Kind::kPlain, kStandard> : Make<Kind::kPlain, kStandard, 128, 2, 2, 12, 152, 72> {};
-template <bool kStandard>
-struct Whole128<Kind::kReverse, kStandard>
-    : Make<Kind::kReverse, kStandard, 128, 2, 2, 10, 160, 64> {};
+struct Whole128 : Make<kKind, kStandard, 128, 2, 2, kKind == Kind::kPlain ? 12 : 10, 160, 64> {};
 // Two blocks per head, each with half of its columns.
 template <Kind kKind, bool kStandard>
 struct Pair128 : Make<kKind, kStandard, 128, 1, 2, 8, 208, 120, 4, 8> {};

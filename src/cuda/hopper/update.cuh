@@ -105,15 +105,20 @@ __device__ inline void start_values(const std::uint32_t (&v)[4], float (&y)[8], 
 
 // Beta of a chunk's tokens as this thread's accumulators want it.
 __device__ inline void load_beta(std::uint32_t beta, float2 (&x)[2]) {
-  x[0] = ptx::load_shared_f2(beta);
-  x[1] = ptx::load_shared_f2(beta + 32);
+  const float4 both = ptx::load_shared_f4(beta);
+  x[0] = make_float2(both.x, both.y);
+  x[1] = make_float2(both.z, both.w);
 }
 
-// Decays of 64 channels as this thread's accumulators want them; `decay`: those of the chunk.
+// Decays of 64 channels as this thread's accumulators want them; kDecayHalf on, the next 64.
+inline constexpr std::uint32_t kDecayHalf = 64;
 __device__ inline void load_decay(std::uint32_t decay, float2 (&x)[8]) {
 #pragma unroll
-  for (int t = 0; t < 8; ++t)
-    x[t] = ptx::load_shared_f2(decay + 32 * t);
+  for (int t = 0; t < 8; t += 2) {
+    const float4 both = ptx::load_shared_f4(decay + 8 * t);
+    x[t] = make_float2(both.x, both.y);
+    x[t + 1] = make_float2(both.z, both.w);
+  }
 }
 
 // 64 channels of the state: times decay, and rounded for the next products.
@@ -152,8 +157,8 @@ __device__ inline Operands operands_of(std::uint32_t smem, int group, int warp, 
     return ptx::matrix_descriptor(smem + C::kSmall + at, 128, 256, ptx::Swizzle::kCores);
   };
   return {smem + C::kValues + group * C::kValuesHalf + tile_offset(v_row, 2 * warp + lane / 8 % 2),
-          smem + C::kSmall + C::kDecay + c2 * 4,
-          smem + C::kSmall + C::kBeta + c2 * 4,
+          smem + C::kSmall + C::kDecay + pair_offset<C>(c2),
+          smem + C::kSmall + C::kBeta + pair_offset<C>(c2),
           wide(C::kRows, C::kRowsHalf, !C::kReverse),
           wide(C::kColumns, C::kColumnsHalf, C::kReverse),
           cores(C::kA),
@@ -294,7 +299,7 @@ __device__ inline void update_role(const ChunkArgs& args, std::uint32_t smem, in
         decay_half(decay, state[half], frag[half]);
         start_rows(y, out, frag[half],
                    ptx::advance_descriptor(rows_at, at.slot * C::kSlotBytes + half * C::kRowsHalf));
-        if (half + 1 < kHalves) load_decay(decay_at + small_bytes + 256, decay);
+        if (half + 1 < kHalves) load_decay(decay_at + small_bytes + kDecayHalf, decay);
       }
       load_beta(beta_at + at.slot * C::kSmallBytes, beta);
       std::uint32_t o_frag[4];
