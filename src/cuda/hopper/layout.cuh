@@ -47,7 +47,10 @@ struct Config {
   static constexpr int kThreads = 128 * (kValueGroups + kPrepGroups + 1);
   // Of the last warpgroup, two warps load and two carry snapshots away; without those all load.
   static constexpr int kLoaders = kSnapshots ? 64 : 128;
-  static constexpr int kLoadThreads = kCluster ? kLoaders / 2 : kLoaders;  // per barrier
+  // Of these, per chunk: a warp spends less besides the copies, but two warps for themselves have
+  // been slower than both together (whole heads with states).
+  static constexpr int kLoadThreads =
+      kCluster ? kLoaders / 2 : (kSnapshots && kK == 128 ? kLoaders : 32);
   static constexpr int kHalves = kK / 64;
   // First passes over segments of K = 64: one update warpgroup makes the end of a segment, the
   // other its map, from the same factors.

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     const int first = 32 * warp;  // compared instead of the thread: uniform
     if (first < C::kLoaders) {
       if constexpr (!C::kCluster) {
-        load_role<C>(args, smem, first + lane, num_items);
+        load_role<C>(args, smem, warp, lane, num_items);
       } else if (first < C::kLoadThreads) {
         load_keys_role<C>(args, smem, first + lane, num_items);
       } else {
