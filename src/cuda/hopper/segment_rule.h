@@ -49,29 +49,18 @@ struct SegmentBlocks {
 };
 
 // The segment of rank `rank`, in the order in which a scan meets them, of a sequence of fewer than
-// 2^28 blocks (32-bit divisions: kernels make them). Rank 0 alone has outputs in the first pass.
-// Of heads of 128 it has nine eighths of the others, which are equal: there two blocks have half of
-// its columns each, and all columns of an end or a map. Of heads of 64 all are equal but for one
-// block, as there may be few blocks to a segment.
+// 2^28 blocks (32-bit divisions: kernels make them). All are equal but for one block: rank 0, which
+// alone has outputs in the first pass, takes as long per token there as an end and a map.
 KDA_HOPPER_BOTH constexpr SegmentBlocks segment_blocks(std::int64_t tokens, int segments, int rank,
-                                                       bool reverse, std::int64_t head_size) {
+                                                       bool reverse) {
   const auto blocks = static_cast<std::uint32_t>((tokens + 63) >> 6);
   if (segments == 1) return {0, blocks};
   const auto all = static_cast<std::uint32_t>(segments);
   const auto at = static_cast<std::uint32_t>(rank);
-  std::uint32_t before = 0;
-  std::uint32_t count = 0;
-  if (head_size == 64) {
-    const std::uint32_t each = blocks / all;
-    const std::uint32_t longer = blocks - each * all;  // ranks with a block more
-    before = at * each + (at < longer ? at : longer);
-    count = each + (at < longer ? 1 : 0);
-  } else {
-    const std::uint32_t each = (8 * blocks + 4 * all) / (8 * all + 1);
-    const std::uint32_t zero = blocks - (all - 1) * each;
-    before = at == 0 ? 0 : zero + (at - 1) * each;
-    count = at == 0 ? zero : each;
-  }
+  const std::uint32_t each = blocks / all;
+  const std::uint32_t longer = blocks - each * all;  // ranks with a block more
+  const std::uint32_t before = at * each + (at < longer ? at : longer);
+  const std::uint32_t count = each + (at < longer ? 1 : 0);
   return {reverse ? blocks - before - count : before, count};
 }
 

@@ -80,8 +80,7 @@ __device__ inline Work work_at(const ChunkArgs& args, int item) {
     w.is_last = w.rank == segments.most - 1;
     w.place =
         (static_cast<std::int64_t>(cut) * (segments.most - 1) + w.rank) * args.shape.HV + w.hv;
-    const SegmentBlocks blocks =
-        segment_blocks(w.span.length, segments.most, w.rank, C::kReverse, C::kK);
+    const SegmentBlocks blocks = segment_blocks(w.span.length, segments.most, w.rank, C::kReverse);
     const std::int64_t first = static_cast<std::int64_t>(blocks.first) * kBlockTokens;
     w.span.begin += first;
     w.span.length =
