@@ -15,7 +15,7 @@
 
 #include "cuda/hopper/work.cuh"
 #include "cuda/ptx/cp_async.cuh"
-#include "cuda/ptx/dependent.cuh"
+#include "cuda/ptx/global_words.cuh"
 #include "cuda/ptx/warpgroup.cuh"
 #include "cuda/tile/swizzle.cuh"
 
