@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "cuda/hopper_alone.h"
 #include "cuda/hopper_cases.h"
 
 namespace kda::test {
@@ -48,24 +47,20 @@ std::vector<Case> whole_cases() {
   return all;
 }
 
+// Beside those of HopperSegmentCase.
 std::vector<Case> cut_cases() {
   std::vector<Case> all;
-  // The last segment ends with a whole 64-token block, or one of 1, 2 and 3 chunks.
-  for (std::int64_t T : {4096, 4097, 4096 + 17, 4096 + 48})
+  // The last segment ends with 2 and 3 chunks.
+  for (std::int64_t T : {4096 + 17, 4096 + 48})
     add(&all, "tokens_" + std::to_string(T), T, 1);
-  add(&all, "open_gate", 4111, 1).decays = Decays::kZero;  // every link of the chain matters
   add(&all, "eight_heads", 4200, 8);
   Case& batch = add(&all, "batch", 4105, 1);
   batch.B = 3;
   batch.HV = 2;
-  Case& packed = add(&all, "packed", 8500, 1);
-  packed.HV = 2;
-  packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
   // Sequences of 0, 1, 2 and 3 chunks around those that are cut.
   Case& few = add(&all, "packed_few_chunks", 8300, 2);
   few.cu = {0, 0, 1, 33, 4129, 4162, 4162, 8259, 8300};
   add(&all, "standard_gate", 4100, 1).gate = GateInput::kStandard;
-  leave_out_states(&add(&all, "without_states", 4100, 1));
   return all;
 }
 
@@ -185,34 +180,6 @@ TEST_F(HopperClusterStep, TheChainIsNoLaunch) {
   EXPECT_EQ(kernels_of_step(), 6);  // two passes each way, the local kernel, the sums
   cuda::set_hopper_segments(false);
   EXPECT_EQ(kernels_of_step(), 4);
-}
-
-// Every pair of blocks has pieces: near to the call in one piece, and the same bits in every run.
-TEST_F(HopperClusterStep, SixteenHeads_AsInOnePiece) {
-  const Case c = sixteen_heads();
-  expect_served(c);
-  const CaseData data = make_data(c, backend_.io);
-  const RunResult cut = run_chunk(backend_, c, data, {.keep_bits = true});
-  for (int repeat = 0; repeat < 5; ++repeat) {
-    const RunResult again = run_chunk(backend_, c, data, {.keep_bits = true});
-    for (const auto& [quantity, bits] : cut.bits)
-      ASSERT_EQ(bits, again.bits.at(quantity)) << name_of(quantity) << ", run " << repeat;
-  }
-  cuda::set_hopper_segments(false);
-  expect_near(run_chunk(backend_, c, data), cut);
-}
-
-// One row, and the same row among three.
-TEST_F(HopperClusterStep, LongRows_DoNotSeeTheBatch) {
-  Case c = served("rows");
-  c.B = 3;
-  c.T = 4170;
-  c.H = 1;
-  c.HV = 2;
-  const CaseData data = make_data(c, backend_.io);
-  const RunResult all = run_chunk(backend_, c, data);
-  for (std::int64_t n = 0; n < c.B; ++n)
-    expect_same_bits(backend_, c, data, all, n, n * c.T, (n + 1) * c.T);
 }
 
 // Two steps whose blocks compete for multiprocessors: each finishes, whatever part of a grid runs
