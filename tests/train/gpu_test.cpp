@@ -83,6 +83,7 @@ TEST_F(Gpu, CheckpointsMoveBetweenDevices) {
   request.resume = ResumeMode::kYes;
   request.options.device = "cpu";
   request.options.stop_after.value = 8;
+  request.given_keys = {"device", "stop_after"};  // a continued run keeps neither by itself
   EXPECT_EQ(train(request, reporter).point.step, 8);
   request.options.device = "cuda:0";
   request.options.stop_after.value = 0;
