@@ -22,7 +22,7 @@ def rows(text: str) -> list[tuple[str, float, float, float, float]]:
     out = []
     for line in table.group(1).splitlines():
         cells = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
-        out.append((cells[0], *(float(cells[i]) for i in (1, 2, 4, 5))))
+        out.append((cells[0], *(float(cells[i]) for i in (1, 2, 5, 6))))
     return out
 
 
