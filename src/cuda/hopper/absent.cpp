@@ -1,4 +1,4 @@
-// Takes the place of scan.cu and local.cu in builds without sm_90a among their architectures.
+// Takes the place of the units of device code in builds without sm_90a among their architectures.
 #include "cuda/hopper/scan.h"
 #include "kda/error.h"
 

@@ -3,14 +3,14 @@
 // In [K, V]: S_r = M_r S_(r-1) + E_r for the ranks r = 1 .. P - 2 of every sequence that is cut,
 // S_0 is where rank 0 ended; f32, in a fixed order, in place of E. A link of work is 16 value
 // columns of a head; 128 threads have two rows of 8 columns each, with heads of 64 of 4. The next
-// map is on its way while this one is used.
+// map (of heads of 64: three, and the next end) is on its way while this one is used.
 //
 // Of heads of 64 the chain is a launch of its own (segments.cuh). In clusters it is the
 // beginning of the second pass: each block, before its ring is in use, draws links until none is
-// left, and counts what it has finished; who starts from a state waits until all links of its head
-// are counted. That ends, whatever part of the grid runs at a time: a link is only held by a block
-// that runs, and such a block waits for no other; a block waits only after it has seen that all
-// links are drawn. (The two blocks of a cluster, which meet in between, always run together.)
+// left, and counts what it has finished; who starts at a rank from 2 on waits until all links of
+// its head are counted. That ends, whatever part of the grid runs at a time: a link is only held by
+// a block that runs, and such a block waits for no other; a block waits only after it has seen that
+// all links are drawn. (The two blocks of a cluster, which meet in between, always run together.)
 #pragma once
 
 #include "cuda/hopper/work.cuh"

@@ -1,4 +1,4 @@
-// Shared memory of the fused forward kernel and who waits for what.
+// Shared memory of the scans, forward and reverse, and who waits for what.
 //
 // A ring of slots, one 16-token chunk each. A slot goes round: the loaders write raw q, k, g and v
 // (in the reverse scan do); one prep warp turns k, q and g in place into the row factors kt, qt and
@@ -20,8 +20,8 @@ inline constexpr int kChunk = 16;        // tokens per step
 inline constexpr int kBlockTokens = 64;  // tokens per state snapshot
 inline constexpr int kRowBytes = 128;    // a tile row: 64 channels of 16 bits
 
-// kPrepWarpgroups and kSlots decide how many chunks are under way; registers per thread of the
-// three roles sum to what the launch gives (64 Ki / threads, a multiple of 8) times the
+// kPrepGroups and kSlots decide how many chunks are under way; registers per thread of all
+// warpgroups sum to at most what the launch gives (64 Ki / threads, a multiple of 8) times the
 // warpgroups.
 template <int kK_, int kValueGroups_, int kPrepGroups_, int kSlots_, int kUpdateRegs_,
           int kPrepRegs_, int kLoadRegs_, bool kSnapshots_, bool kReverse_ = false,

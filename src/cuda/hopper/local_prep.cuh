@@ -2,7 +2,7 @@
 //
 // Warp w has the 16 rows of block w; a lane has 4 (K = 64: 2) neighbouring channels of all of them,
 // so decay sums stay in the lane. With G the sum of log2 decays from the chunk's start and A_w the
-// nearest integer of G at the block's row 8, l = G - A_w lies within 2^+-58 for a bounded gate:
+// nearest integer of G at the block's row 8, l = G - A_w lies within +-58.2 for a bounded gate:
 //   q 2^l, k 2^l, k 2^-l       replace q, k, g
 //   2^(A_w - A_(w-1))          exact in bf16; links the blocks' frames
 //   Lo_IJ = beta_i (k 2^l)_I 2^(A_I - A_J) (k 2^-l)_J,  A = (I + Lo)^-1

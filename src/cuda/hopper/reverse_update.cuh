@@ -28,7 +28,7 @@ __device__ inline void start_columns(float (&du)[8], const std::uint32_t (&frag)
   }
 }
 
-// Two [16 tokens, 64 values] results of a chunk on their way to memory.
+// A warp's [16 tokens, 16 values] of a chunk on their way to memory, without rows (clusters).
 __device__ inline void store_tokens(const std::uint32_t (&frag)[4], std::uint16_t* to,
                                     std::int64_t stride, int rows) {
 #pragma unroll

@@ -1,6 +1,6 @@
 // The chunked forward, and the reverse scan of the backward, each in one kernel for sm_90a: raw
 // bf16 inputs in, outputs and states (or X, dv and gradients of states) out, nothing in between in
-// device memory.
+// device memory. Of sequences in segments it runs twice, with their ends and maps in between.
 //
 // Grid: persistent blocks, at most one per multiprocessor, over work items (work.cuh).
 // Block: C::kValueGroups update warpgroups, C::kPrepGroups prep warpgroups, one load warpgroup.

@@ -1,4 +1,5 @@
-// Host side of the kernels for Hopper (sm_90a): the whole forward in one, the backward in two.
+// Host side of the kernels for Hopper (sm_90a): the whole forward in one, the backward in two. (Of
+// sequences in segments a scan is two launches or three.)
 #pragma once
 
 #include <cstdint>

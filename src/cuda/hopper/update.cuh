@@ -53,7 +53,7 @@ __device__ inline uint4 rows_of(std::uint32_t fragments_at, std::uint32_t rows_a
   return ptx::load_shared(rows_at);
 }
 
-// Output of one chunk, kept until the products of the next one are under way.
+// Output of one chunk, kept until the products of the next one are under way (clusters).
 struct PendingOutput {
   std::uint32_t frag[4];
   std::uint16_t* to = nullptr;  // (token r, value 2c)
