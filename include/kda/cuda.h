@@ -22,9 +22,9 @@
 /// aligned rows runs at the speed of memory.
 ///
 /// On Hopper (compute capability 9.0) the chunked forward of bf16 tensors with K = V in {64, 128},
-/// a raw gate and the norm inside is one fused kernel, and the backward two
-/// (docs/ops/chunk-hopper.md); `chunk_forward_path` and `chunk_backward_path` say which kernels a
-/// call takes and why.
+/// a raw gate (standard, or with a lower bound of at least -5) and the norm inside is one fused
+/// kernel, and the backward two (docs/ops/chunk-hopper.md); `chunk_forward_path` and
+/// `chunk_backward_path` say which kernels a call takes and why.
 #pragma once
 
 #include <string>

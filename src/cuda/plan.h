@@ -41,7 +41,7 @@ bool is_wide(const Dims& dims, Path path);
 // The factors are not part of it where the caller keeps them (plan_kept).
 std::size_t plan_chunk_forward(const ChunkForwardParams& params, const core::Problem& problem,
                                void* base, ChunkArgs* args);
-// Only the tables of a packed call: what the fused forward for Hopper wants.
+// What the fused forward for Hopper wants: the tables of a packed call, and segments.
 std::size_t plan_chunk_map(const core::Problem& problem, void* base, ChunkArgs* args);
 // The factors in the caller's memory: throws kInvalidArgument when that is too small.
 void plan_kept(const Workspace& kept, const core::Problem& problem, ChunkArgs* args);

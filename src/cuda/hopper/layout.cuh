@@ -57,8 +57,6 @@ struct Config {
   static constexpr bool kEndAndMap = kK == 64 && kValueGroups == 2;
   // An item has all columns of a head; of a segment in a first pass it has end and map.
   static constexpr bool kJoint = kCluster || kEndAndMap;
-  // Orders of loads that spare waits. Clusters have been tested only without them.
-  static constexpr bool kTuned = !kCluster;
   static_assert(kK == 64 || kK == 128);
   static_assert(kPrepWarps <= kSlots);  // a prep warp must not lap the ring
   // A chunk is loaded when that of kSlots turns before is done in both blocks, so its prep warp
