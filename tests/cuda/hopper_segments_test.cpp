@@ -28,59 +28,47 @@ Case narrow(const std::string& name, std::int64_t heads) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  const auto add = [&](const std::string& name, std::int64_t T) -> Case& {
-    Case c = served(name);
-    c.T = T;
-    c.H = c.HV = 1;
-    all.push_back(c);
-    return all.back();
-  };
-  add("tokens_4096", 4096);
-  add("tokens_4097", 4097);
-  add("tokens_16400", 16400);
-  add("open_gate", 4111).decays = Decays::kZero;  // nothing is forgotten from the first segment on
-  add("saturated_gate", 4100).decays = Decays::kBound;
-  add("beta_max_two", 4099).betas = Betas::kLogitDoubled;
-  Case& bare = add("without_states", 4100);
-  bare.initial_state = bare.final_state = bare.d_final_state = bare.h_kv = false;
-  add("transposed_states", 4100).state_layout = Layout::kTransposed;
-  Case& slices = add("slices", 4100);
-  slices.in_layout = slices.out_layout = Layout::kFusedSlice;
-  Case& grouped = add("grouped_batch", 4105);
-  grouped.B = 2;
-  grouped.HV = 2;
-  Case& packed = add("packed", 8500);
-  packed.HV = 2;
-  packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
-  const auto add_narrow = [&](const std::string& name, std::int64_t T) -> Case& {
-    Case& c = add(name + "_d64", T);
-    c.K = c.V = 64;
-    return c;
-  };
-  // The last segment ends with a whole 64-token block, or one of 1, 2 and 3 chunks of 16.
-  for (std::int64_t T : {4096, 4097, 4096 + 17, 8192 + 48})
-    add_narrow("tokens_" + std::to_string(T), T);
-  add_narrow("open_gate", 4111).decays = Decays::kZero;
-  add_narrow("saturated_gate", 4100).decays = Decays::kBound;
-  add_narrow("standard_gate", 4100).gate = GateInput::kStandard;
-  Case& far = add_narrow("standard_gate_far", 4100);  // chunks that are done over, of maps too
-  far.gate = GateInput::kStandard;
-  far.decays = Decays::kBound;
-  Case& without = add_narrow("without_states", 4100);
-  without.initial_state = without.final_state = without.d_final_state = without.h_kv = false;
-  add_narrow("transposed_states", 4100).state_layout = Layout::kTransposed;
-  Case& parts = add_narrow("slices", 4100);
-  parts.in_layout = parts.out_layout = Layout::kFusedSlice;
-  Case& narrow_grouped = add_narrow("grouped_batch", 4105);
-  narrow_grouped.B = 2;
-  narrow_grouped.H = 2;
-  narrow_grouped.HV = 4;
-  Case& nine = add_narrow("nine_segments", 4100);  // all others: seventeen
-  nine.H = nine.HV = 16;
-  nine.decays = Decays::kZero;
-  Case& narrow_packed = add_narrow("packed", 8500);
-  narrow_packed.HV = 2;
-  narrow_packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
+  for (const std::int64_t d : {128, 64}) {
+    const auto add = [&](const std::string& name, std::int64_t T) -> Case& {
+      Case c = served(name + (d == 64 ? "_d64" : ""));
+      c.T = T;
+      c.H = c.HV = 1;
+      c.K = c.V = d;
+      all.push_back(c);
+      return all.back();
+    };
+    add("tokens_4096", 4096);
+    add("tokens_4097", 4097);
+    add("open_gate", 4111).decays = Decays::kZero;  // nothing is forgotten from the first segment
+    add("saturated_gate", 4100).decays = Decays::kBound;
+    Case& bare = add("without_states", 4100);
+    bare.initial_state = bare.final_state = bare.d_final_state = bare.h_kv = false;
+    add("transposed_states", 4100).state_layout = Layout::kTransposed;
+    Case& slices = add("slices", 4100);
+    slices.in_layout = slices.out_layout = Layout::kFusedSlice;
+    Case& grouped = add("grouped_batch", 4105);
+    grouped.B = 2;
+    grouped.H = d == 64 ? 2 : 1;
+    grouped.HV = 2 * grouped.H;
+    Case& packed = add("packed", 8500);
+    packed.HV = 2;
+    packed.cu = {0, 64, 4200, 4200, 4201, 8400, 8500};
+    if (d == 128) {
+      add("tokens_16400", 16400);
+      add("beta_max_two", 4099).betas = Betas::kLogitDoubled;
+      continue;
+    }
+    // The last segment ends with 2 and 3 chunks of 16. (Heads of 128: hopper_cluster_test.cpp.)
+    for (std::int64_t T : {4096 + 17, 8192 + 48})
+      add("tokens_" + std::to_string(T), T);
+    add("standard_gate", 4100).gate = GateInput::kStandard;
+    Case& far = add("standard_gate_far", 4100);  // chunks that are done over, of maps too
+    far.gate = GateInput::kStandard;
+    far.decays = Decays::kBound;
+    Case& nine = add("nine_segments", 4100);  // all others: seventeen
+    nine.H = nine.HV = 16;
+    nine.decays = Decays::kZero;
+  }
   return all;
 }
 
